@@ -15,6 +15,7 @@ class Engines(TypedDict):
     native: Annotated[NativeEngine, "the native engine"]
     numpy: Annotated[str, "what numpy computes"]
     cupy: Annotated[str, "the GPUs, or why there are none"]
+    cuda: Annotated[str, "whether regions run as CUDA graphs, and why"]
     onnxruntime: Annotated[str, "its version, or how to install it"]
     openvino: Annotated[str, "its version, or how to install it"]
 

@@ -84,7 +84,8 @@ class Constants:
 def array_of(holder: Any) -> Any:
     """The array of a tensor; None for any other value."""
     value = holder.value if holder is not None else None
-    return value.array if type(value) is LoDTensor and isinstance(value.array, np.ndarray) else None
+    array = value.array if type(value) is LoDTensor else None
+    return array if isinstance(array, np.ndarray) or type(array).__module__.startswith("cupy") else None
 
 
 def constant_of(holder: Any) -> Any:

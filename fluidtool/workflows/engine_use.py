@@ -22,7 +22,7 @@ def engine_used(executor: Executor, plan: Plan, watched: str) -> EngineUse:
     used: EngineUse = {"name": "numpy", "operators": len(block.steps)}
     engine = executor.engine
     if isinstance(executor.place, CUDAPlace):
-        return {**used, "name": "cupy"}
+        used["name"] = "cupy"
     if engine is None:
         return used
     if watched:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -52,3 +53,25 @@ def test_profile_waits_for_every_operator(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_version_names_the_gpus() -> None:
     assert "gpu:0 a stand-in for a GPU, gpu:1 a stand-in for a GPU" in call("version", "--verbose").output
+
+
+@pytest.mark.parametrize(
+    ("switch", "said"), [("0", "off: it has never run on a GPU; FLUIDTOOL_CUDA=1"), ("1", "on, for regions")]
+)
+def test_version_says_whether_regions_run_as_graphs_and_why(
+    switch: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLUIDTOOL_CUDA", switch)
+    assert said in call("version", "--verbose").output
+
+
+def test_version_names_a_library_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLUIDTOOL_CUDA", "1")
+    monkeypatch.setitem(sys.modules, "cudnn", None)
+    assert "without nvidia-cudnn-frontend" in call_json("version", "--verbose")["engines"]["cuda"]
+
+
+def test_run_says_that_regions_ran_as_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLUIDTOOL_CUDA", "1")
+    found = call("run", DIGITS, "--random", "--device", "gpu", "--repeat", 3)
+    assert "3 runs by cuda" in found.stderr and "11 of 11 operators in 1 region" in found.stderr

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from fluidtool.report.version import Engines, VersionReport
 
 PACKAGES = ("numpy", "protobuf", "typer", "rich")
-OPTIONAL = ("cupy", "ml_dtypes", "grpcio", "mpi4py", "ray", "onnx", "onnxruntime", "openvino", "matplotlib")
+OPTIONAL = (
+    "cupy", "nvmath-python", "nvidia-cudnn-frontend", "ml_dtypes", "grpcio", "mpi4py", "ray", "onnx", "onnxruntime", "openvino",
+    "matplotlib",
+)  # fmt: skip
 
 
 def version(
@@ -52,6 +55,7 @@ def _engines() -> Engines:
         "native": native,
         "numpy": "every operator, on the CPU",
         "cupy": _gpus(),
+        "cuda": _cuda(),
         "onnxruntime": delegates["onnxruntime"],
         "openvino": delegates["openvino"],
     }
@@ -66,7 +70,7 @@ def _rows(found: VersionReport) -> Iterator[tuple[str, str]]:
     engines = found["engines"]
     yield "engine in use", engines["in_use"]
     yield "engine native", native_text(engines["native"])
-    for name in ("numpy", "cupy", "onnxruntime", "openvino"):
+    for name in ("numpy", "cupy", "cuda", "onnxruntime", "openvino"):
         yield f"engine {name}", engines[name]
 
 
@@ -78,6 +82,13 @@ def _installed(package: str) -> str:
         except PackageNotFoundError:
             continue
     return ""
+
+
+def _cuda() -> str:
+    """Whether regions run on a GPU, and why."""
+    from fluidtool.runtime.engines.cuda.engine import state
+
+    return state()
 
 
 def _gpus() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,7 @@ TABLE = (
     EngineRow("onnxruntime", "CPU", ("onnxruntime", "onnx"), "onnxruntime"),
     EngineRow("openvino", "CPU", ("openvino",), "openvino"),
     EngineRow("cupy", "GPU", extra="gpu-cuda12"),
+    EngineRow("cuda", "GPU", extra="gpu-cuda12"),
 )
 DELEGATES = tuple(row for row in TABLE if row.packages)
 ENGINES = (AUTO, *(row.name for row in TABLE if row.device == "CPU"))
@@ -67,13 +69,22 @@ def engine_for(name: str = AUTO, place: Place | None = None, precision: str = "f
     if isinstance(place, CUDAPlace):
         if name != AUTO:
             raise UsageError(f"the engine {name} computes on the CPU, but the device is a GPU; omit one of them")
-        return None
+        return _open_on_gpu(place)
     found = _open(name, precision)
     if precision != "float32" and found is None:
         from fluidtool.runtime.engines.native.engine import why_not
 
         raise DeviceError(f"the precision {precision} needs the native engine, which is not in use: {why_not()}")
     return found
+
+
+def _open_on_gpu(place: CUDAPlace) -> Engine | None:
+    """The engine for regions on a GPU, if it is switched on."""
+    if not os.environ.get("FLUIDTOOL_CUDA"):
+        return None
+    from fluidtool.runtime.engines.cuda.engine import open_engine
+
+    return open_engine(device_for(place))
 
 
 def _require_precision(name: str, place: Place | None, precision: str) -> None:

@@ -381,6 +381,8 @@ def require_stable(kind: Any) -> None:
 
 def kernel(*values: Any) -> None:
     """Count a launch; raise ValueError if an array is of another device than the thread uses."""
+    MACHINE.submit(_nothing)
+    MACHINE.require_no_capture()
     for array in device_arrays(values):
         if array.device.id != MACHINE.current:
             raise ValueError(
@@ -388,6 +390,10 @@ def kernel(*values: Any) -> None:
                 f"array device = {array.device.id} while current = {MACHINE.current}"
             )
     launch()
+
+
+def _nothing() -> None:
+    """What numpy computes is computed where it is called."""
 
 
 def device_arrays(values: Any) -> Iterator[ndarray]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from tests.gpu.standin.events import synchronize
+from tests.gpu.standin.events import launch, synchronize
 
 
 class CUDARuntimeError(RuntimeError):
@@ -32,6 +33,26 @@ class Machine:
         self.fault: CUDARuntimeError | None = None
         self.free_bytes, self.total_bytes = 1 << 34, 1 << 34
         self.threads = threading.local()
+        self.capturing: list[Callable[[], None]] | None = None
+        self.left: int | None = None  # launches until the GPU is lost
+
+    def submit(self, work: Callable[[], None]) -> None:
+        """Do what is asked of the device, or note it for the graph that is captured; raises CUDARuntimeError if it is lost."""
+        if self.left is not None:
+            self.left -= 1
+            if self.left < 0:
+                raise CUDARuntimeError(719, "cudaErrorLaunchFailure: unspecified launch failure")
+        if self.capturing is None:
+            work()
+        else:
+            self.capturing.append(work)
+
+    def require_no_capture(self) -> None:
+        """Raise CUDARuntimeError for what no graph can hold."""
+        if self.capturing is not None:
+            raise CUDARuntimeError(
+                900, "cudaErrorStreamCaptureUnsupported: operation not permitted when stream is capturing"
+            )
 
     @property
     def current(self) -> int:
@@ -60,6 +81,7 @@ class Machine:
 
     def require(self, size: int) -> None:
         """Raise OutOfMemoryError for an array that the device has no memory for."""
+        self.require_no_capture()
         if size > self.free_bytes:
             raise OutOfMemoryError(size, self.total_bytes - self.free_bytes)
 
@@ -102,14 +124,54 @@ class Device:
         return hash(self.id)
 
 
-class _NullStream:
-    """The stream that kernels run on unless the user says otherwise."""
+class Stream:
+    """A queue of work, which is done at once; a captured graph keeps it for later."""
 
+    null: Stream
     ptr = 0
+
+    def __init__(self, null: bool = False, non_blocking: bool = False, ptds: bool = False) -> None:
+        self.ptr = 0 if null else id(self)
 
     def synchronize(self) -> None:
         """Wait for it."""
         synchronize()
+
+    def __enter__(self) -> Stream:
+        STREAMS.append(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        STREAMS.pop()
+
+    def begin_capture(self, mode: Any = None) -> None:
+        """Note what is asked from here on; raises CUDARuntimeError on the stream that is always there."""
+        if not self.ptr:
+            raise CUDARuntimeError(900, "cudaErrorStreamCaptureUnsupported: the legacy stream cannot be captured")
+        MACHINE.require_no_capture()
+        MACHINE.capturing = []
+
+    def end_capture(self) -> Graph:
+        """What was asked since."""
+        assert MACHINE.capturing is not None
+        found, MACHINE.capturing = Graph(MACHINE.capturing), None
+        return found
+
+
+class Graph:
+    """Work that is launched as a whole."""
+
+    def __init__(self, work: list[Callable[[], None]]) -> None:
+        self.work = work
+
+    def launch(self, stream: Stream | None = None) -> None:
+        """Do it."""
+        launch()
+        MACHINE.submit(lambda: [work() for work in self.work] and None)
+
+
+Stream.null = Stream(null=True)
+STREAMS = [Stream.null]
 
 
 class Event:
@@ -128,12 +190,12 @@ class Event:
 
 def cuda() -> Any:
     """The module cupy.cuda."""
-    stream = _NullStream()
     return SimpleNamespace(
         Device=Device,
         Event=Event,
-        Stream=SimpleNamespace(null=stream),
-        get_current_stream=lambda: stream,
+        Stream=Stream,
+        Graph=Graph,
+        get_current_stream=lambda: STREAMS[-1],
         get_elapsed_time=lambda start, end: 0.0,
         nccl=SimpleNamespace(available=False),
         memory=SimpleNamespace(OutOfMemoryError=OutOfMemoryError),

@@ -1,12 +1,8 @@
 // What CUDA C++ needs to run on a processor: a block's threads take turns at __syncthreads, each on a stack of its own.
-#include <cmath>
-#include <cstring>
-#include <functional>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
 #include <ucontext.h>
-#include <vector>
-
-using std::fmaxf;
-using std::fminf;
 
 struct ft_place { unsigned x, y, z; };
 static ft_place threadIdx, blockIdx, blockDim, gridDim;
@@ -15,7 +11,6 @@ static ft_place threadIdx, blockIdx, blockDim, gridDim;
 #define __device__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
-#define __restrict__
 #define __shared__ static
 #define __syncthreads ft_wait
 typedef unsigned long long ft_word;
@@ -27,45 +22,31 @@ static inline ft_word atomicMin(ft_word* at, ft_word value)
     if (value < before) *at = value;
     return before;
 }
-static inline float __int_as_float(int bits) { float found; std::memcpy(&found, &bits, 4); return found; }
-static inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
-static inline float fdividef(float a, float b) { return a / b; }
 
-static ucontext_t ft_caller;
-static std::vector<ucontext_t> ft_threads;
-static std::vector<std::vector<char>> ft_stacks;
-static std::vector<char> ft_done;
+enum { FT_THREADS = 1024, FT_STACK = 32768 };
+static ucontext_t ft_caller, ft_threads[FT_THREADS];
+static char* ft_stacks;
+static char ft_done[FT_THREADS];
 static unsigned ft_current;
-static const std::function<void()>* ft_body;
+static void (*ft_body)(void**);
+static void** ft_given;
 
 static void ft_wait() { swapcontext(&ft_threads[ft_current], &ft_caller); }
 
 static void ft_enter()
 {
-    (*ft_body)();
+    ft_body(ft_given);
     ft_done[ft_current] = 1;
 }
 
-static void ft_block(const std::function<void()>& body, bool waits)
+static void ft_take_turns(unsigned count)
 {
-    unsigned count = blockDim.x;
-    if (!waits) {
-        for (unsigned i = 0; i < count; i++) {
-            threadIdx = {i, 0, 0};
-            body();
-        }
-        return;
-    }
-    ft_body = &body;
-    if (ft_stacks.size() < count) {
-        ft_stacks.resize(count, std::vector<char>(65536));
-        ft_threads.resize(count);
-    }
-    ft_done.assign(count, 0);
+    if (!ft_stacks) ft_stacks = (char*)malloc((size_t)FT_THREADS * FT_STACK);
     for (unsigned i = 0; i < count; i++) {
+        ft_done[i] = 0;
         getcontext(&ft_threads[i]);
-        ft_threads[i].uc_stack.ss_sp = ft_stacks[i].data();
-        ft_threads[i].uc_stack.ss_size = ft_stacks[i].size();
+        ft_threads[i].uc_stack.ss_sp = ft_stacks + (size_t)i * FT_STACK;
+        ft_threads[i].uc_stack.ss_size = FT_STACK;
         ft_threads[i].uc_link = &ft_caller;
         makecontext(&ft_threads[i], ft_enter, 0);
     }
@@ -74,21 +55,22 @@ static void ft_block(const std::function<void()>& body, bool waits)
         for (unsigned i = 0; i < count; i++) {
             if (ft_done[i]) continue;
             ft_current = i;
-            threadIdx = {i, 0, 0};
+            threadIdx.x = i;
             swapcontext(&ft_caller, &ft_threads[i]);
             left = left || !ft_done[i];
         }
     }
 }
 
-static void ft_run(const unsigned* sizes, const std::function<void()>& body, bool waits)
+static void ft_run(const unsigned* sizes, void (*body)(void**), void** given, bool waits)
 {
-    gridDim = {sizes[0], sizes[1], sizes[2]};
-    blockDim = {sizes[3], 1, 1};
-    for (unsigned z = 0; z < gridDim.z; z++)
-        for (unsigned y = 0; y < gridDim.y; y++)
-            for (unsigned x = 0; x < gridDim.x; x++) {
-                blockIdx = {x, y, z};
-                ft_block(body, waits);
-            }
+    gridDim.x = sizes[0], gridDim.y = sizes[1], gridDim.z = sizes[2], blockDim.x = sizes[3], blockDim.y = blockDim.z = 1;
+    ft_body = body, ft_given = given;
+    for (blockIdx.z = 0; blockIdx.z < gridDim.z; blockIdx.z++)
+        for (blockIdx.y = 0; blockIdx.y < gridDim.y; blockIdx.y++)
+            for (blockIdx.x = 0; blockIdx.x < gridDim.x; blockIdx.x++)
+                if (waits)
+                    ft_take_turns(blockDim.x);
+                else
+                    for (threadIdx.x = 0; threadIdx.x < blockDim.x; threadIdx.x++) body(given);
 }

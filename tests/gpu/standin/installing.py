@@ -10,29 +10,31 @@ from typing import Any
 
 import numpy as np
 
-from tests.gpu.standin import special
+from tests.gpu.standin import libraries, special
 from tests.gpu.standin.devices import MACHINE, cuda
 from tests.gpu.standin.functions import OWN, filled
 from tests.gpu.standin.kernels import RawModule
 from tests.gpu.standin.names import names
 
+PACKAGES = ("cupy", "cupyx", "nvmath", "cudnn")
 MODULES = ("cupy", "cupyx", "cupyx.scipy", "cupyx.scipy.special")
 
 
 @contextmanager
 def installed(devices: int = 1) -> Iterator[Any]:
     """`import cupy` gives the stand-in within the block, on a machine with this many GPUs."""
-    hidden = {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] in ("cupy", "cupyx")}
+    hidden = {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] in PACKAGES}
     MACHINE.__init__()  # type: ignore[misc]
     MACHINE.count = devices
     made = dict(zip(MODULES, (cupy(), ModuleType("cupyx"), ModuleType("cupyx.scipy"), special.module()), strict=True))
     made["cupyx"].scipy = made["cupyx.scipy"]  # type: ignore[attr-defined]
     made["cupyx.scipy"].special = made["cupyx.scipy.special"]  # type: ignore[attr-defined]
+    made |= libraries.modules()
     sys.modules.update(made)
     try:
         yield made["cupy"]
     finally:
-        for name in MODULES:
+        for name in made:
             del sys.modules[name]
         sys.modules.update(hidden)
 

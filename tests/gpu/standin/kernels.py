@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from tests.gpu.standin.arrays import kernel, ndarray
+from tests.gpu.standin.devices import MACHINE
 
 HEADER = Path(__file__).with_name("emulation.h")
 KERNEL = re.compile(
@@ -56,11 +57,16 @@ class RawKernel:
         threads = int(np.prod(block))
         if not 0 < threads <= 1024 or not all(0 < size < 2**31 for size in grid):
             raise ValueError(f"{self.name}: a grid of {grid} blocks of {block} threads")
-        kernel(*args)
+        if MACHINE.capturing is None:
+            kernel(*args)
         values = [_argument(self.name, kind, value) for kind, value in zip(self.types, args, strict=True)]
         places = (ctypes.c_void_p * max(len(values), 1))(*[ctypes.addressof(value) for value in values])
         sizes = (ctypes.c_uint * 4)(*[*grid, 1, 1][:3], threads)
-        self._start(sizes, places)
+
+        def work(kept: Any = (values, args)) -> None:
+            self._start(sizes, places)
+
+        MACHINE.submit(work)
 
 
 def _argument(name: str, kind: str, value: Any) -> Any:
@@ -81,8 +87,7 @@ def _argument(name: str, kind: str, value: Any) -> Any:
 def parameters(code: str) -> dict[str, list[str]]:
     """The types of the parameters of each kernel."""
     return {
-        name: [_type(part) for part in declared.split(",") if part.strip()]
-        for name, declared in KERNEL.findall(expanded(code))
+        name: [_type(part) for part in declared.split(",") if part.strip()] for name, declared in KERNEL.findall(code)
     }
 
 
@@ -90,13 +95,6 @@ def _type(declared: str) -> str:
     words = declared.replace("__restrict__", "").replace("*", " * ").split()
     kind = " ".join(NAMED.get(word, word) for word in words[:-1]).replace(" *", "*")
     return kind
-
-
-@cache
-def expanded(code: str) -> str:
-    """The source after the preprocessor."""
-    command = [require_compiler(), "-E", "-P", "-xc++", "-"]
-    return subprocess.run(command, input=code, text=True, capture_output=True, check=True).stdout
 
 
 def require_compiler() -> str:
@@ -109,15 +107,17 @@ def require_compiler() -> str:
 @cache
 def library(code: str) -> ctypes.CDLL:
     """The compiled source, with a function `start_NAME(sizes, arguments)` for each kernel."""
-    found = expanded(code)
-    waits = str("__syncthreads" in found).lower()
+    found = code
+    bodies = dict(zip(parameters(code), KERNEL.split(code)[3::3], strict=True))
     starts = []
     for name, declared in KERNEL.findall(found):
+        waits = str("__syncthreads" in bodies[name]).lower()
         types = [_declared(part) for part in declared.split(",") if part.strip()]
         args = ", ".join(f"*({kind}*)given[{at}]" for at, kind in enumerate(types))
         starts.append(
+            f"static void body_{name}(void** given) {{ {name}({args}); }}\n"
             f'extern "C" void start_{name}(const unsigned* sizes, void** given)\n'
-            f"{{ ft_run(sizes, [=] {{ {name}({args}); }}, {waits}); }}\n"
+            f"{{ ft_run(sizes, body_{name}, given, {waits}); }}\n"
         )
     folder = (
         Path(tempfile.gettempdir())

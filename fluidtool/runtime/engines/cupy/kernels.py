@@ -33,20 +33,8 @@ extern "C" __global__ void mark_outside(const whole* ids, whole count, whole low
 
 // ---------------------------------------------------------------- sums in order
 // rows[order] ascends. total[row] += values[i], i ascending within a row: each thread adds one column of one row.
-#define ADD_ROWS(NAME, T)                                                                                                  \
-    extern "C" __global__ void NAME(const whole* rows, const whole* order, const T* values, T* total, whole count,         \
-                                    whole columns, whole height)                                                           \
-    {                                                                                                                      \
-        whole at = (whole)blockIdx.x * blockDim.x + threadIdx.x;                                                           \
-        if (at >= count * columns) return;                                                                                 \
-        whole first = at / columns, column = at % columns, row = rows[order[first]];                                       \
-        if ((first > 0 && rows[order[first - 1]] == row) || row < 0 || row >= height) return;                              \
-        T sum = total[row * columns + column];                                                                             \
-        for (whole i = first; i < count && rows[order[i]] == row; i++) sum = sum + values[order[i] * columns + column];    \
-        total[row * columns + column] = sum;                                                                               \
-    }
-ADD_ROWS(add_rows_float, float)
-ADD_ROWS(add_rows_double, double)
+ADD_ROWS(float)
+ADD_ROWS(double)
 
 // ---------------------------------------------------------------- random numbers
 // PCG64 of numpy: a thread jumps to its words (state := a state + c, 128 bits) and draws them one after another.
@@ -113,13 +101,34 @@ extern "C" __global__ void draw_doubles(word high, word low, word step_high, wor
 }
 """
 
+ADD_ROWS = r"""
+extern "C" __global__ void add_rows_TYPE(const whole* rows, const whole* order, const TYPE* values, TYPE* total, whole count,
+                                         whole columns, whole height)
+{
+    whole at = (whole)blockIdx.x * blockDim.x + threadIdx.x;
+    if (at >= count * columns) return;
+    whole first = at / columns, column = at % columns, row = rows[order[first]];
+    if ((first > 0 && rows[order[first - 1]] == row) || row < 0 || row >= height) return;
+    TYPE sum = total[row * columns + column];
+    for (whole i = first; i < count && rows[order[i]] == row; i++) sum = sum + values[order[i] * columns + column];
+    total[row * columns + column] = sum;
+}
+"""
+
+
+def source() -> str:
+    """All kernels, those for floats and doubles written out."""
+    return SOURCE.replace("ADD_ROWS(float)", ADD_ROWS.replace("TYPE", "float")).replace(
+        "ADD_ROWS(double)", ADD_ROWS.replace("TYPE", "double")
+    )
+
 
 class Kernels:
     """The kernels on the GPUs of a cupy; compiled on first use, which cupy remembers on disk."""
 
     def __init__(self, xp: Any) -> None:
         self._xp = xp
-        self._module = xp.RawModule(code=SOURCE)
+        self._module = xp.RawModule(code=source())
 
     def _launch(self, name: str, threads: int, *args: Any) -> None:
         if threads:

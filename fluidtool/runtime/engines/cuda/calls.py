@@ -1,0 +1,129 @@
+"""What a region does on a GPU, as data: calls of generated kernels and of libraries, on places in memory."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from fluidtool.records import dataclass
+from fluidtool.runtime.graph.ir import Shape
+
+BYTES = 4  # of a float; integers take two
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Buffer:
+    """Memory for some floats. role: 'arena', 'input', 'output', or 'constant', whose numbers are in `array`."""
+
+    floats: int
+    role: str = "arena"
+    array: Any = None
+    integer: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the elements of a value are: a buffer, the first element, and the distance of elements along each axis."""
+
+    buffer: Buffer
+    strides: Shape
+    offset: int = 0
+
+    @property
+    def pointer(self) -> Pointer:
+        """Its first element."""
+        return Pointer(self.buffer, self.offset)
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """An element of a buffer."""
+
+    buffer: Buffer
+    offset: int = 0
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Launch:
+    """A generated kernel: its name, its source, the pointers that it takes, and its grid."""
+
+    name: str
+    source: str
+    pointers: tuple[Pointer, ...]
+    blocks: int
+    threads: int
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Matrix:
+    """A matrix in memory, row by row or (`turned`) column by column; `step` from one line to the next, `batch` to the next."""
+
+    pointer: Pointer
+    step: int
+    turned: bool = False
+    batch: int = 0
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Product:
+    """out[rows, columns] = epilogue(alpha x[rows, depth] y[depth, columns] + added + bias), for each matrix of a batch.
+
+    epilogue: '' or 'relu'. bias: a number for each column. added: a matrix like out, or None.
+    """
+
+    x: Matrix
+    y: Matrix
+    out: Matrix
+    rows: int
+    depth: int
+    columns: int
+    matrices: int = 1
+    alpha: float = 1.0
+    bias: Pointer | None = None
+    added: Matrix | None = None
+    epilogue: str = ""
+
+    @property
+    def pointers(self) -> tuple[Pointer, ...]:
+        """Everything that it reads or writes."""
+        others = (self.bias, None if self.added is None else self.added.pointer)
+        return (self.x.pointer, self.y.pointer, self.out.pointer, *(each for each in others if each is not None))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Convolution:
+    """out = x convolved with weights; images [n, h, w, c], weights [count, h, w, c of a group], all float32."""
+
+    x: Pointer
+    weights: Pointer
+    out: Pointer
+    images: Shape  # n, c, h, w of x
+    filters: Shape  # count, c of a group, h, w
+    results: Shape  # n, count, h, w of out
+    pads: Shape  # top, left, bottom, right
+    strides: Shape
+    dilations: Shape
+
+    @property
+    def pointers(self) -> tuple[Pointer, ...]:
+        """Everything that it reads or writes."""
+        return self.x, self.weights, self.out
+
+
+Call = Launch | Product | Convolution
+
+
+def row_major(shape: Shape) -> Shape:
+    """The strides of an array, the last axis of which is contiguous."""
+    return tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def channels_last(shape: Shape) -> Shape:
+    """The strides of an image [n, c, h, w] whose channels are contiguous."""
+    _, c, h, w = shape
+    return h * w * c, 1, w * c, c
+
+
+def same_strides(one: Shape, other: Shape, shape: Shape) -> bool:
+    """Whether strides place all elements alike; those of axes of size 1 do not count."""
+    return all(a == b or size == 1 for a, b, size in zip(one, other, shape, strict=True))

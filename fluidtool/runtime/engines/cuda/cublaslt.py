@@ -1,0 +1,133 @@
+"""cuBLASLt, by nvmath-python: products of float32 matrices, without TF32, with a bias, an addend and a ReLU as epilogue.
+
+cuBLASLt counts by columns: a matrix row by row is to it a matrix of as many rows as there are columns. So y' x' is computed, which
+is the product row by row.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fluidtool.records import dataclass
+from fluidtool.runtime.engines.cuda.calls import Matrix, Product
+
+WORKSPACE = 32 << 20  # bytes; what NVIDIA advises for sm_90
+R_32F, COMPUTE_32F = 0, 68  # cudaDataType_t, cublasComputeType_t (library_types.h, cublas_api.h)
+EPILOGUES = {(False, ""): "DEFAULT", (True, ""): "BIAS", (False, "relu"): "RELU", (True, "relu"): "RELU_BIAS"}
+
+
+def module() -> Any:
+    """The bindings; raises ImportError without them."""
+    from nvmath.bindings import cublasLt
+
+    return cublasLt
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A product as cuBLASLt computes it: descriptions and an algorithm. They live as long as the process."""
+
+    description: int
+    layouts: tuple[int, int, int, int]
+    algorithm: Any
+    scalars: Any  # alpha and beta
+
+
+class CublasLt:
+    """cuBLASLt on the current device; plans are kept by sizes."""
+
+    def __init__(self, xp: Any) -> None:
+        self._xp, self._lt = xp, module()
+        self._handle = self._lt.create()
+        self._workspace = xp.empty(WORKSPACE, np.uint8)
+        self._plans: dict[Any, Planned] = {}
+
+    @property
+    def version(self) -> int:
+        """The version of the library."""
+        return int(self._lt.get_version())
+
+    def run(self, call: Product, address: Any) -> None:
+        """Compute a product on the current stream. address: a pointer's number."""
+        found = self.plan(call)
+        bias, added = (
+            address(each) if each is not None else 0 for each in (call.bias, call.added and call.added.pointer)
+        )
+        if bias:
+            self._set_description(found.description, "BIAS_POINTER", bias)
+        out, scalars = address(call.out.pointer), found.scalars.ctypes.data
+        stream = self._xp.cuda.get_current_stream().ptr
+        x, y = address(call.x.pointer), address(call.y.pointer)
+        of_y, of_x, of_added, of_out = found.layouts
+        self._lt.matmul(
+            self._handle, found.description, scalars, y, of_y, x, of_x, scalars + 4, added or out, of_added, out, of_out,
+            found.algorithm.ctypes.data, self._workspace.data.ptr, WORKSPACE, stream,
+        )  # fmt: skip
+
+    def plan(self, call: Product) -> Planned:
+        """The plan of a product, from an earlier one of the same sizes if there is one."""
+        key = (
+            call.rows, call.depth, call.columns, call.matrices, call.alpha, call.epilogue, call.bias is not None,
+            *(each and (each.step, each.turned, each.batch) for each in (call.x, call.y, call.out, call.added)),
+        )  # fmt: skip
+        found = self._plans.get(key)
+        if found is None:
+            found = self._plans[key] = self._planned(call)
+        return found
+
+    def _planned(self, call: Product) -> Planned:
+        lt = self._lt
+        description = lt.matmul_desc_create(COMPUTE_32F, R_32F)
+        self._set_description(description, "TRANSA", int(call.y.turned))
+        self._set_description(description, "TRANSB", int(call.x.turned))
+        epilogue = EPILOGUES[call.bias is not None, call.epilogue]
+        self._set_description(description, "EPILOGUE", int(getattr(lt.Epilogue, epilogue)))
+        added = call.out if call.added is None else call.added
+        layouts = (
+            self._layout(call.y, call.depth, call.columns, call.matrices),
+            self._layout(call.x, call.rows, call.depth, call.matrices),
+            self._layout(added, call.rows, call.columns, call.matrices),
+            self._layout(call.out, call.rows, call.columns, call.matrices),
+        )
+        algorithm = self._algorithm(description, layouts)
+        scalars = np.array([call.alpha, 0.0 if call.added is None else 1.0], np.float32)
+        return Planned(description, layouts, algorithm, scalars)
+
+    def _layout(self, matrix: Matrix, rows: int, columns: int, matrices: int) -> int:
+        """A matrix as cuBLASLt sees it: its lines are columns."""
+        lines, length = (columns, rows) if matrix.turned else (rows, columns)
+        found = self._lt.matrix_layout_create(R_32F, length, lines, max(matrix.step, length))
+        if matrices > 1:
+            self._set_layout(found, "BATCH_COUNT", matrices)
+            self._set_layout(found, "STRIDED_BATCH_OFFSET", matrix.batch)
+        return int(found)
+
+    def _algorithm(self, description: int, layouts: tuple[int, int, int, int]) -> Any:
+        """The first algorithm that cuBLASLt proposes; raises RuntimeError if it has none."""
+        lt = self._lt
+        preference = lt.matmul_preference_create()
+        size = np.array(
+            [WORKSPACE], lt.get_matmul_preference_attribute_dtype(lt.MatmulPreferenceAttribute.MAX_WORKSPACE_BYTES)
+        )
+        attribute = lt.MatmulPreferenceAttribute.MAX_WORKSPACE_BYTES
+        lt.matmul_preference_set_attribute(preference, attribute, size.ctypes.data, size.nbytes)
+        results, count = np.zeros(1, lt.matmul_heuristic_result_dtype), np.zeros(1, np.int32)
+        lt.matmul_algo_get_heuristic(
+            self._handle, description, *layouts, preference, 1, results.ctypes.data, count.ctypes.data
+        )
+        lt.matmul_preference_destroy(preference)
+        if not count[0]:
+            raise RuntimeError("cuBLASLt has no algorithm for a product of float32 matrices")
+        return results["algo"].copy()
+
+    def _set_description(self, description: int, name: str, value: int) -> None:
+        attribute = getattr(self._lt.MatmulDescAttribute, name)
+        number = np.array([value], self._lt.get_matmul_desc_attribute_dtype(attribute))
+        self._lt.matmul_desc_set_attribute(description, attribute, number.ctypes.data, number.nbytes)
+
+    def _set_layout(self, layout: int, name: str, value: int) -> None:
+        attribute = getattr(self._lt.MatrixLayoutAttribute, name)
+        number = np.array([value], self._lt.get_matrix_layout_attribute_dtype(attribute))
+        self._lt.matrix_layout_set_attribute(layout, attribute, number.ctypes.data, number.nbytes)

@@ -1,0 +1,101 @@
+"""The engine for NVIDIA GPUs: on only with FLUIDTOOL_CUDA=1, until its tests have run on one (docs/adr/0013)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib import import_module
+from typing import Any
+
+from fluidtool.errors import FluidError
+from fluidtool.ops.context import Device
+from fluidtool.records import dataclass
+from fluidtool.runtime.engines.base import Kernel
+from fluidtool.runtime.engines.cuda.lowering import lower
+from fluidtool.runtime.engines.cuda.region import Constants, CudaRegion, Libraries, bind
+from fluidtool.runtime.graph.ir import EngineFaultError
+from fluidtool.runtime.graph.pipeline import import_region, rewritten
+from fluidtool.runtime.graph.spec import RegionSpec
+
+SWITCH = "FLUIDTOOL_CUDA"
+PACKAGES = {"cublaslt": "nvmath-python", "cudnn": "nvidia-cudnn-frontend"}
+BUGS = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError)  # of the lowering
+
+
+@dataclass(frozen=True, slots=True)
+class CudaEngine:
+    """The engine on one GPU. libraries: those that can be loaded; regions are split at what needs another one."""
+
+    device: Device
+    libraries: frozenset[str]
+    opened: Libraries
+    name: str = "cuda"
+    threads: int = 1
+    precision: str = "float32"
+    any_rows: bool = False
+
+    @property
+    def version(self) -> str:
+        """The version of cupy, and the libraries beside it."""
+        return " ".join([str(self.device.xp.__version__), *sorted(self.libraries)])
+
+    def compile(self, spec: RegionSpec, packed: Constants | None = None) -> CudaRegion:
+        """Compile a region; raises UnsupportedError if a kernel is missing, OutOfMemoryError."""
+        constants = self.packing(tuple(spec.constants.values())) if packed is None else packed
+        hosted = replace(spec, constants={name: constants.on_host(array) for name, array in spec.constants.items()})
+        try:
+            imported = import_region(hosted)
+            imported = replace(imported, graph=rewritten(imported.graph, spec.pooled))
+            lowered = lower(imported.graph, self.libraries, constants.buffers)
+        except BUGS as error:
+            if isinstance(error, FluidError):
+                raise
+            types = ", ".join(dict.fromkeys(op.type for op, _ in spec.operators))
+            raise EngineFaultError(f"{types} cannot be compiled: {type(error).__name__}: {error}") from error
+        return bind(imported, tuple(spec.outputs), lowered, constants, self.opened)
+
+    def packing(self, constants: tuple[Any, ...]) -> Constants:
+        """The constants of a region, on the host and on the GPU."""
+        return Constants(self.device, constants)
+
+    def kernel(self, type: str, own: Kernel) -> Kernel:
+        """The operator's own kernel, which computes with cupy."""
+        return own
+
+    def updates(self, type: str) -> Mapping[str, str]:
+        """Nothing is changed in place."""
+        return {}
+
+    def add_rows(self, total: Any, rows: Any, values: Any) -> bool:
+        """The device adds."""
+        return False
+
+
+def switched_on() -> bool:
+    """Whether FLUIDTOOL_CUDA asks for the engine."""
+    return os.environ.get(SWITCH, "") not in ("", "0")
+
+
+def open_engine(device: Device) -> CudaEngine | None:
+    """The engine on a GPU; None unless it is switched on."""
+    if not switched_on():
+        return None
+    return CudaEngine(device, frozenset(name for name in PACKAGES if missing(name) is None), Libraries(device))
+
+
+def missing(library: str) -> str | None:
+    """Why a library cannot be loaded; None if it can."""
+    try:
+        import_module(f"fluidtool.runtime.engines.cuda.{library}").module()
+    except (ImportError, OSError, RuntimeError) as error:
+        return " ".join(str(error).split())
+    return None
+
+
+def state() -> str:
+    """Whether the engine is used on a GPU, and why, in a line."""
+    if not switched_on():
+        return f"off: it has never run on a GPU; {SWITCH}=1 switches it on"
+    without = [f"without {PACKAGES[name]} ({why:.80})" for name in PACKAGES if (why := missing(name)) is not None]
+    return "; ".join(["on, for regions of inference programs", *without])

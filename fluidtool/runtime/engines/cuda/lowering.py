@@ -1,0 +1,589 @@
+"""Nodes -> calls: which nodes are computed within others, where values are, and one function for each kind of node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import field
+from hashlib import sha256
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from fluidtool.records import dataclass
+from fluidtool.runtime.engines.cuda.calls import (
+    Buffer,
+    Call,
+    Convolution,
+    Matrix,
+    Place,
+    Pointer,
+    Product,
+    channels_last,
+    row_major,
+    same_strides,
+)
+from fluidtool.runtime.engines.cuda.sources import EXPRESSIONS, THREADS, Source, activated, number
+from fluidtool.runtime.graph.importers.registry import AFFINE, need
+from fluidtool.runtime.graph.ir import NONE, RELU, Activation, Graph, Node, Shape, UnsupportedError, Value, operands
+from fluidtool.runtime.graph.weights import matrices
+
+MOVES = frozenset({"view", "transpose", "slice"})
+WITHIN = MOVES | {"unary", "binary", "affine", "concat", "stack"}
+"""What may be computed within its reader: without reading anything at an index that it looks up."""
+ROWS = frozenset({"softmax", "layer_norm", "reduce"})  # they read an element two or three times
+LARGEST = 2**31 - 1  # elements that an index of 32 bits reaches
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """The calls of a region, and the buffers of its inputs and outputs."""
+
+    calls: tuple[Call, ...]
+    inputs: tuple[Buffer, ...]
+    outputs: tuple[Buffer, ...]
+
+
+def lower(graph: Graph, libraries: frozenset[str], constants: dict[str, Buffer] | None = None) -> Lowered:
+    """The calls of a graph. Raises UnsupportedError for a node that has none with these libraries ('cublaslt', 'cudnn').
+
+    constants: those of other specializations of the region, by a digest of their numbers; new ones are added.
+    """
+    low = Lowering(graph, libraries, {} if constants is None else constants)
+    inputs = []
+    for value in graph.inputs:
+        need(prod(value.shape) <= LARGEST, f"{value.name} of more than {LARGEST} elements")
+        buffer = Buffer(value.floats, "input", integer=value.integer)
+        inputs.append(buffer)
+        low.places[value] = Place(buffer, row_major(value.shape))
+    for node in graph.nodes:
+        if node.output in low.inlined:
+            continue
+        try:
+            need(prod(node.output.shape) <= LARGEST, f"a result of more than {LARGEST} elements")
+            need(node.kind in LOWER, f"{node.kind.replace('_', ' ')} has no kernel for GPUs")
+            need(not node.output.integer, "integers that are computed")
+            LOWER[node.kind](low, node)
+        except UnsupportedError as error:
+            error.result = node.output.name
+            raise
+    outputs: dict[Buffer, None] = {}
+    for value in graph.outputs:
+        place = low.place(value)
+        if place.buffer.role != "output" or place.buffer in outputs:
+            need(not value.integer, "integers that are moved")
+            copy = Place(Buffer(value.floats, "output"), row_major(value.shape))
+            low.copy(value, copy)
+            place = copy
+        outputs[place.buffer] = None
+    return Lowered(tuple(low.calls), tuple(inputs), tuple(outputs))
+
+
+@dataclass(eq=False, slots=True)
+class Lowering:
+    """A graph while it is lowered."""
+
+    graph: Graph
+    libraries: frozenset[str]
+    constants: dict[str, Buffer]
+    calls: list[Call] = field(default_factory=list)
+    places: dict[Value, Place] = field(default_factory=dict)
+    inlined: dict[Value, Node] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        uses, outputs = self.graph.uses(), set(self.graph.outputs)
+        readers = {value: node for node in self.graph.nodes for value in operands(node)}
+        for node in self.graph.nodes:
+            value, reader = node.output, readers.get(node.output)
+            if reader is None or uses[value] != 1 or value in outputs or node.kind not in WITHIN or value.integer:
+                continue
+            moved = node.kind in MOVES and not any(each in self.inlined for each in node.inputs)
+            fits = reader.kind in WITHIN or reader.kind in ROWS
+            if fits and not moved and prod(value.shape) >= prod(reader.output.shape):
+                self.inlined[value] = node
+
+    def constant(self, array: Any) -> Buffer:
+        """The buffer of constant numbers; equal numbers share one."""
+        array = np.ascontiguousarray(array)
+        key = sha256(array.tobytes()).hexdigest() + array.dtype.char
+        integer = array.dtype == np.int64
+        return self.constants.setdefault(key, Buffer(array.size * (1 + integer), "constant", array, bool(integer)))
+
+    def place(self, value: Value) -> Place:
+        """Where a value is."""
+        found = self.places.get(value)
+        if found is None:
+            need(value.array is not None, f"{value.name} is not computed")
+            array = np.asarray(value.array, value.dtype)
+            found = self.places[value] = Place(self.constant(array), row_major(value.shape))
+        return found
+
+    def new(self, value: Value, strides: Shape | None = None) -> Place:
+        """Memory for a value, row by row unless `strides` are given; outputs have their own, which is always so."""
+        wanted = value in self.graph.outputs
+        buffer = Buffer(value.floats, "output" if wanted else "arena")
+        place = Place(buffer, row_major(value.shape) if wanted or strides is None else strides)
+        self.places[value] = place
+        return place
+
+    def contiguous(self, value: Value) -> Place:
+        """A row-major place of a value."""
+        place = self.place(value)
+        if same_strides(place.strides, row_major(value.shape), value.shape):
+            return place
+        return self.copy(value, Place(Buffer(value.floats), row_major(value.shape)))
+
+    def copy(self, value: Value, into: Place) -> Place:
+        """Copy a value to another place."""
+        self.elementwise(into, value.shape, lambda src, index: src.load(value, index))
+        return into
+
+    def elementwise(self, out: Place, shape: Shape, element: Callable[[Source, list[str]], str]) -> None:
+        """A kernel with a thread for each element, in the order of the memory that it writes."""
+        src, count = Source(self), prod(shape)
+        order = sorted(range(len(shape)), key=lambda axis: -out.strides[axis])
+        index = src.split(src.thread(count), shape, order)
+        value = element(src, index)
+        src.lines.append(src.store(out, index, value))
+        self.calls.append(src.launch(out, -(-count // THREADS), THREADS, "each"))
+
+    def strides_like(self, node: Node) -> Shape | None:
+        """Channels last if an image of this shape that a node reads is so; else None."""
+        shape = node.output.shape
+        if len(shape) != 4:
+            return None
+        waiting = list(operands(node))
+        while waiting:
+            value = waiting.pop()
+            inner = self.inlined.get(value)
+            if inner is not None:
+                waiting += operands(inner)
+            elif len(value.shape) == 4 and value in self.places and shape[1] > 1 < prod(shape[2:]):
+                strides = self.places[value].strides
+                if strides == channels_last(value.shape) and value.shape[2:] == shape[2:]:
+                    return channels_last(shape)
+        return None
+
+
+LOWER: dict[str, Callable[[Lowering, Node], None]] = {}
+
+
+def lowers(*kinds: str) -> Callable[[Any], Any]:
+    """Register the function for kinds of nodes."""
+
+    def register(function: Any) -> Any:
+        LOWER.update(dict.fromkeys(kinds, function))
+        return function
+
+    return register
+
+
+# ---------------------------------------------------------------- elementwise nodes
+@lowers(*EXPRESSIONS)
+def _elementwise(low: Lowering, node: Node) -> None:
+    out = low.new(node.output, low.strides_like(node))
+    low.elementwise(out, node.output.shape, lambda src, index: src.result(node, index))
+
+
+@lowers("view", "transpose", "slice")
+def _move(low: Lowering, node: Node) -> None:
+    """The same memory, if strides can say so."""
+    x = node.inputs[0]
+    alias = None if x in low.inlined or x.integer else ALIASES[node.kind](low.place(x), node)
+    if alias is None or node.residual is not None or node.activation != NONE:
+        _elementwise(low, node)
+    else:
+        low.places[node.output] = alias
+
+
+def _viewed(place: Place, node: Node) -> Place | None:
+    x = node.inputs[0]
+    if not same_strides(place.strides, row_major(x.shape), x.shape):
+        return None
+    return Place(place.buffer, row_major(node.output.shape), place.offset)
+
+
+def _transposed(place: Place, node: Node) -> Place:
+    return Place(place.buffer, tuple(place.strides[axis] for axis in node.attrs["axes"]), place.offset)
+
+
+def _sliced(place: Place, node: Node) -> Place | None:
+    sizes, starts = node.attrs["sizes"], node.attrs["starts"]
+    offset = place.offset + sum(start * step for start, step in zip(starts, place.strides, strict=True))
+    kept = [step for size, step in zip(sizes, place.strides, strict=True) if size > 1]
+    if [size for size in sizes if size > 1] != [size for size in node.output.shape if size > 1]:
+        return None
+    steps = iter(kept)
+    return Place(place.buffer, tuple(next(steps) if size > 1 else 0 for size in node.output.shape), offset)
+
+
+ALIASES: dict[str, Callable[[Place, Node], Place | None]] = {
+    "view": _viewed,
+    "transpose": _transposed,
+    "slice": _sliced,
+}
+
+
+# ---------------------------------------------------------------- rows
+def threads_for(count: int) -> int:
+    """The threads for a row of this many elements: a power of two."""
+    return min(THREADS, max(32, 1 << (count - 1).bit_length()))
+
+
+@lowers("softmax")
+def _softmax(low: Lowering, node: Node) -> None:
+    x, *mask = node.inputs
+    softmax(low, x, mask[0] if mask else None, node.attrs, low.new(node.output))
+
+
+def softmax(low: Lowering, x: Value, mask: Value | None, attrs: Mapping[str, Any], out: Place) -> None:
+    """Rows of x * factor + mask: exp(x - the largest) / their sum."""
+    src, shape, count = Source(low), x.shape, x.shape[-1]
+    threads, lead = threads_for(count), x.shape[:-1]
+    src.row(threads)
+    index = src.split("row", lead)
+
+    def element() -> str:
+        own = [*index, "i" if count > 1 else "0"]
+        value = src.load(x, own)
+        if attrs["factor"] != 1.0:
+            value = f"({value} * {number(attrs['factor'])})"
+        if mask is not None:
+            wide = attrs["mask_shape"]
+            broadcast = ["0" if size == 1 else part for part, size in zip(own, wide, strict=True)]
+            value = f"({value} + {src.load(mask, src.reshaped(broadcast, wide, mask.shape))})"
+        return f"const float v = {value};"
+
+    def power() -> str:
+        return element().replace("const float v = ", "const float v = expf(")[:-1] + " - most);"
+
+    src.reduced("most", "-1.0f / 0.0f", src.within(element), "ft_larger({a}, {b})", count, threads)
+    src.reduced("sum", "0.0f", src.within(power), "({a} + {b})", count, threads)
+    store = src.store(out, [*index, "i" if count > 1 else "0"], "v / sum")
+    src.lines.append(f"for (int i = me; i < {count}; i += {threads}) {{ {src.within(power)} {store} }}")
+    low.calls.append(src.launch(out, prod(lead), threads, "softmax"))
+    need(prod(shape) <= LARGEST, "too many scores")
+
+
+@lowers("layer_norm")
+def _layer_norm(low: Lowering, node: Node) -> None:
+    x, (rows, count) = node.inputs[0], node.attrs["matrix"]
+    out = low.new(node.output)
+
+    def element(src: Source) -> str:
+        index = src.split(src.whole(f"row * {count} + i"), x.shape)
+        value = src.load(x, index)
+        if node.residual is not None:
+            value = f"({value} + {src.load(node.residual, src.reshaped(index, x.shape, node.residual.shape))})"
+        return f"const float v = {value};"
+
+    def column(src: Source, name: str) -> str | None:
+        numbers = node.attrs[name]
+        return None if numbers is None else f"{src.table(np.asarray(numbers, np.float32))}[i]"
+
+    _normalized(low, node, out, rows, count, element, column)
+
+
+@lowers("group_norm")
+def _group_norm(low: Lowering, node: Node) -> None:
+    x, groups = node.inputs[0], node.attrs["groups"]
+    each, plane = x.shape[1] // groups, prod(x.shape[2:])
+    out = low.new(node.output, low.strides_like(node))
+
+    def element(src: Source) -> str:
+        index = src.split(src.whole(f"row * {each * plane} + i"), x.shape)
+        return f"const float v = {src.load(x, index)};"
+
+    def column(src: Source, name: str) -> str | None:
+        numbers = node.attrs[name]
+        if numbers is None:
+            return None
+        return f"{src.table(np.asarray(numbers, np.float32))}[row % {groups} * {each} + i / {plane}]"
+
+    _normalized(low, node, out, x.shape[0] * groups, each * plane, element, column)
+
+
+def _normalized(
+    low: Lowering,
+    node: Node,
+    out: Place,
+    rows: int,
+    count: int,
+    element: Callable[[Source], str],
+    column: Callable[[Source, str], str | None],
+) -> None:
+    """Rows minus their mean, divided by their deviation, times a scale, plus a shift."""
+    src, threads = Source(low), threads_for(count)
+    src.row(threads)
+    statements = src.within(lambda: element(src))
+    src.reduced("sum", "0.0f", statements, "({a} + {b})", count, threads)
+    src.lines.append(f"const float mean = sum / {number(count)};")
+    squares = f"{statements.replace('const float v = ', 'const float w = ')} const float v = (w - mean) * (w - mean);"
+    src.reduced("squares", "0.0f", squares, "({a} + {b})", count, threads)
+    epsilon = number(node.attrs["epsilon"])
+    src.lines.append(f"const float factor = 1.0f / sqrtf(squares / {number(count)} + {epsilon});")
+
+    def stored() -> str:
+        first = element(src)
+        scale, shift = column(src, "scale"), column(src, "shift")
+        value = "(v - mean) * factor"
+        value = value if scale is None else f"{value} * {scale}"
+        value = value if shift is None else f"{value} + {shift}"
+        index = src.split(src.whole(f"row * {count} + i"), node.output.shape)
+        return f"{first} {src.store(out, index, activated(node.activation, value))}"
+
+    statements = src.within(stored)
+    src.lines.append(f"for (int i = me; i < {count}; i += {threads}) {{ {statements} }}")
+    low.calls.append(src.launch(out, rows, threads, "norm"))
+
+
+HOW = {  # the start, how two are joined, as in graph/importers/reductions.py
+    0: ("0.0f", "({a} + {b})"),
+    1: ("0.0f", "({a} + {b})"),
+    2: ("-1.0f / 0.0f", "ft_larger({a}, {b})"),
+    3: ("1.0f / 0.0f", "ft_smaller({a}, {b})"),
+    4: ("1.0f", "({a} * {b})"),
+}
+MEAN = 1
+
+
+@lowers("reduce")
+def _reduce(low: Lowering, node: Node) -> None:
+    x, (outer, count, inner) = node.inputs[0], node.attrs["sizes"]
+    start, join = HOW[node.attrs["how"]]
+    src, out = Source(low), low.new(node.output)
+    result = f"total / {number(count)}" if node.attrs["how"] == MEAN else "total"
+
+    def element(first: str) -> str:
+        index = src.split(src.whole(first), x.shape)
+        return f"const float v = {src.load(x, index)};"
+
+    if inner == 1:
+        threads = threads_for(count)
+        src.row(threads)
+        statements = src.within(lambda: element(f"row * {count} + i"))
+        src.reduced("total", start, statements, join, count, threads)
+        index = src.split("row", node.output.shape)
+        src.lines.append(f"if (me == 0) {src.store(out, index, result)}")
+        low.calls.append(src.launch(out, outer, threads, "reduce"))
+        return
+    at = src.thread(outer * inner)
+    statements = src.within(lambda: element(f"({at} / {inner} * {count} + i) * {inner} + {at} % {inner}"))
+    joined = join.format(a="total", b="v")
+    src.lines += [f"float total = {start};", f"for (int i = 0; i < {count}; i++) {{ {statements} total = {joined}; }}"]
+    src.lines.append(src.store(out, src.split(at, node.output.shape), result))
+    low.calls.append(src.launch(out, -(-outer * inner // THREADS), THREADS, "reduce"))
+
+
+@lowers("softmax_axis")
+def _softmax_axis(low: Lowering, node: Node) -> None:
+    x, (outer, count, inner) = node.inputs[0], node.attrs["sizes"]
+    src, out = Source(low), low.new(node.output)
+    at = src.thread(outer * inner)
+    first = src.whole(f"{at} / {inner} * {count * inner} + {at} % {inner}")
+
+    def element() -> str:
+        return f"const float v = {src.load(x, src.split(src.whole(f'{first} + i * {inner}'), x.shape))};"
+
+    def stored() -> str:
+        value = element()
+        return (
+            f"{value} {src.store(out, src.split(src.whole(f'{first} + i * {inner}'), x.shape), 'expf(v - most) / sum')}"
+        )
+
+    loop = f"for (int i = 0; i < {count}; i++)"
+    src.lines += [
+        "float most = -1.0f / 0.0f, sum = 0.0f;",
+        f"{loop} {{ {src.within(element)} most = ft_larger(most, v); }}",
+        f"{loop} {{ {src.within(element)} sum += expf(v - most); }}",
+        f"{loop} {{ {src.within(stored)} }}",
+    ]
+    low.calls.append(src.launch(out, -(-outer * inner // THREADS), THREADS, "softmax"))
+
+
+# ---------------------------------------------------------------- pooling
+@lowers("pool")
+def _pool(low: Lowering, node: Node) -> None:
+    x, attrs = node.inputs[0], node.attrs
+    (h, w), (rows, columns) = x.shape[2:], node.output.shape[2:]
+    need(node.residual is None and node.activation == NONE, "pooling with an activation")
+    src, out = Source(low), low.new(node.output, _pooled(low, x, node.output.shape))
+    shape = node.output.shape
+    order = sorted(range(4), key=lambda axis: -out.strides[axis])
+    index = src.split(src.thread(prod(shape)), shape, order)
+    for name, part, size, cells, axis in (("y", index[2], h, rows, 0), ("x", index[3], w, columns, 1)):
+        if attrs["adaptive"]:
+            first, last = f"{part} * {size} / {cells}", f"(({part} + 1) * {size} + {cells - 1}) / {cells}"
+        else:
+            first = f"{part} * {attrs['strides'][axis]} - {attrs['pads'][axis]}"
+            last = f"first_{name} + {attrs['window'][axis]}"
+        src.lines.append(f"int first_{name} = {first}, last_{name} = {last};")
+        src.lines.append(f"if (first_{name} < 0) first_{name} = 0;")
+        src.lines.append(f"if (last_{name} > {size}) last_{name} = {size};")
+    maximum = attrs["mode"] == 0
+    loaded = src.load(x, [index[0], index[1], "y", "x"])
+    step = f"found = ft_larger(found, {loaded});" if maximum else f"found += {loaded};"
+    src.lines.append(f"float found = {'-1.0f / 0.0f' if maximum else '0.0f'};")
+    loops = "for (int y = first_y; y < last_y; y++) for (int x = first_x; x < last_x; x++)"
+    src.lines.append(f"{loops} {step}")
+    window = attrs["window"][0] * attrs["window"][1]
+    divided = {
+        0: "found",
+        1: "found / (float)((last_y - first_y) * (last_x - first_x))",
+        2: f"found / {number(window)}",
+    }
+    src.lines.append(src.store(out, index, divided[attrs["mode"]]))
+    low.calls.append(src.launch(out, -(-prod(shape) // THREADS), THREADS, "pool"))
+
+
+def _pooled(low: Lowering, x: Value, shape: Shape) -> Shape | None:
+    """The layout of the image that is pooled."""
+    return channels_last(shape) if low.place(x).strides == channels_last(x.shape) else None
+
+
+# ---------------------------------------------------------------- products
+def _need_cublaslt(low: Lowering) -> None:
+    need("cublaslt" in low.libraries, "a product needs cuBLASLt (the package nvmath-python), which is not there")
+
+
+@lowers("product")
+def _product(low: Lowering, node: Node) -> None:
+    _need_cublaslt(low)
+    attrs = node.attrs
+    (rows, depth), columns = attrs["matrix"], attrs["weights"].shape[1]
+    parts = [part if scale is None else part * scale for part, scale in matrices(attrs["weights"])]
+    weights = low.constant(np.concatenate(parts, axis=1) if len(parts) > 1 else parts[0])
+    bias = None if attrs["shift"] is None else low.constant(np.asarray(attrs["shift"], np.float32).reshape(-1))
+    x, out = low.contiguous(node.inputs[0]), low.new(node.output)
+    added = None if node.residual is None else Matrix(low.contiguous(node.residual).pointer, columns)
+    relu = node.activation == RELU
+    low.calls.append(
+        Product(
+            Matrix(x.pointer, depth), Matrix(Pointer(weights), columns), Matrix(out.pointer, columns), rows, depth, columns,
+            bias=None if bias is None else Pointer(bias), added=added, epilogue="relu" if relu else "",
+        )
+    )  # fmt: skip
+    if not relu:
+        _activate(low, node.output, out, node.activation)
+
+
+def _activate(low: Lowering, value: Value, place: Place, activation: Activation) -> None:
+    """Apply an activation in place."""
+    if activation != NONE:
+        low.elementwise(place, value.shape, lambda src, index: activated(activation, src.at(place, index)))
+
+
+@lowers("matmul")
+def _matmul(low: Lowering, node: Node) -> None:
+    x, y = node.inputs
+    out = _heads(low, node)
+    alpha = products(low, (low.place(x), x.shape), (low.place(y), y.shape), node.attrs["swap_y"], out, node.activation)
+    if not alpha:
+        _activate(low, node.output, low.places[node.output], node.activation)
+
+
+def _heads(low: Lowering, node: Node) -> Place:
+    """The place of a product of matrices, by [outer, inner, rows, columns]; heads may be stored side by side."""
+    place, shape = low.new(node.output), node.output.shape
+    strides = place.strides
+    if node.attrs.get("heads_last"):  # [outer, rows, inner, columns] in memory
+        strides = (strides[0], strides[2], strides[1], strides[3])
+    return Place(place.buffer, (0,) * (4 - len(shape)) + strides, place.offset)
+
+
+def products(
+    low: Lowering, x: tuple[Place, Shape], y: tuple[Place, Shape], swap_y: bool, out: Place, activation: Activation
+) -> bool:
+    """A product for each matrix of a batch, whose outer axis is a call each; whether it applies the activation, a factor."""
+    _need_cublaslt(low)
+    shape = (1,) * (4 - len(x[1])) + tuple(x[1])
+    outer, inner, rows, depth = shape
+    columns = y[1][-2] if swap_y else y[1][-1]
+    left, right = (_matrices(low, place, own) for place, own in (x, y))
+    is_factor = activation.kind == AFFINE and activation.constants[1] == 0
+    for at in range(outer):
+        low.calls.append(
+            Product(
+                _matrix(left, at, False), _matrix(right, at, swap_y),
+                Matrix(Pointer(out.buffer, out.offset + at * out.strides[0]), out.strides[2], batch=out.strides[1]),
+                rows, depth, columns, inner, activation.constants[0] if is_factor else 1.0,
+            )
+        )  # fmt: skip
+    return is_factor
+
+
+def _matrices(low: Lowering, place: Place, shape: Shape) -> Place:
+    """A place whose matrices lie row by row or column by column, by [outer, inner, rows, columns]."""
+    fits = [step == 1 or size == 1 for step, size in zip(place.strides[-2:], shape[-2:], strict=True)]
+    if not any(fits):
+        value = Value("", shape)
+        low.places[value] = place
+        place = low.copy(value, Place(Buffer(value.floats), row_major(shape)))
+    steps = [step if size > 1 else 0 for step, size in zip(place.strides, shape, strict=True)]
+    by_row, by_column = place.strides[-2:]
+    if shape[-1] == 1:
+        by_column = 1
+    elif by_column != 1:
+        by_row = 1
+    return Place(place.buffer, (*(0,) * (4 - len(shape)), *steps[:-2], by_row, by_column), place.offset)
+
+
+def _matrix(place: Place, outer: int, swapped: bool) -> Matrix:
+    """The matrices of one outer index; `swapped`: as the other factor of a product with the transposed one."""
+    by_row, by_column = place.strides[2:]
+    turned = by_column != 1
+    step = by_column if turned else by_row
+    return Matrix(
+        Pointer(place.buffer, place.offset + outer * place.strides[0]), step, turned != swapped, place.strides[1]
+    )
+
+
+@lowers("attention")
+def _attention(low: Lowering, node: Node) -> None:
+    """Scores, their softmax in place, and the weighted values: cuDNN's attention is for halves only."""
+    q, k, v, *mask = node.inputs
+    keys = k.shape[-2 if node.attrs["swap_k"] else -1]
+    scores = Value(f"scores of {node.output.name}", (*q.shape[:-1], keys))
+    place = low.new(scores)
+    wide = Place(place.buffer, (0,) * (4 - len(scores.shape)) + place.strides)
+    products(low, (low.place(q), q.shape), (low.place(k), k.shape), node.attrs["swap_k"], wide, NONE)
+    softmax(low, scores, mask[0] if mask else None, node.attrs, place)
+    out = _heads(low, node)
+    factored = products(low, (place, scores.shape), (low.place(v), v.shape), node.attrs["swap_y"], out, node.activation)
+    if not factored:
+        _activate(low, node.output, low.places[node.output], node.activation)
+
+
+# ---------------------------------------------------------------- convolutions
+@lowers("conv")
+def _convolution(low: Lowering, node: Node) -> None:
+    need("cudnn" in low.libraries, "a convolution needs cuDNN (the package nvidia-cudnn-frontend), which is not there")
+    x, attrs, shape = node.inputs[0], node.attrs, node.output.shape
+    weights = np.asarray(attrs["weights"], np.float32)
+    if attrs["scale"] is not None:
+        weights = (weights * np.reshape(attrs["scale"], (-1, 1, 1, 1))).astype(np.float32)
+    filters = low.constant(np.ascontiguousarray(weights.transpose(0, 2, 3, 1)))
+    source = low.place(x)
+    if not same_strides(source.strides, channels_last(x.shape), x.shape):
+        source = low.copy(x, Place(Buffer(x.floats), channels_last(x.shape)))
+    finishes = attrs["shift"] is not None or node.residual is not None or node.activation != NONE
+    apart = node.output in low.graph.outputs
+    plain = Place(Buffer(node.output.floats), channels_last(shape))
+    low.calls.append(
+        Convolution(
+            source.pointer, Pointer(filters), plain.pointer, x.shape, weights.shape, shape, tuple(attrs["pads"]),
+            tuple(attrs["strides"]), tuple(attrs["dilations"]),
+        )
+    )  # fmt: skip
+    low.places[node.output] = plain
+    if not finishes and not apart:
+        return
+    out = low.new(node.output) if apart else plain
+
+    def element(src: Source, index: list[str]) -> str:
+        value = src.at(plain, index)
+        if attrs["shift"] is not None:
+            value = f"({value} + {src.table(np.asarray(attrs['shift'], np.float32))}[{index[1]}])"
+        return src.finished(node, value, index)
+
+    low.elementwise(out, shape, element)

@@ -1,0 +1,73 @@
+"""Kernels compile for GPUs, where NVRTC is installed: those that are written, and those that are generated."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from fluidtool.errors import FluidError
+from fluidtool.runtime import Executor
+from fluidtool.runtime.engines.cuda import region
+from fluidtool.runtime.engines.cuda.sources import PRELUDE
+from fluidtool.runtime.engines.cupy.kernels import source
+from fluidtool.tensor import CUDAPlace
+from tests.fuzz._networks import network
+from tests.gpu import cases
+from tests.gpu.nvrtc import ABSENT, faults, nvrtc
+from tests.support.golden import names_in
+
+needs_nvrtc = pytest.mark.skipif(nvrtc() is None, reason=ABSENT)
+ARCHITECTURES = ("sm_80", "sm_90")
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_written_kernels(architecture: str) -> None:
+    assert faults(source(), architecture) == ""
+
+
+@needs_nvrtc
+def test_a_fault_is_found() -> None:
+    assert "identifier" in faults(
+        PRELUDE + 'extern "C" __global__ void k(float* out) { out[0] = ft_missing(1.0f); }', "sm_90"
+    )
+
+
+@pytest.fixture
+def generated(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The sources of all regions that are compiled."""
+    found: list[str] = []
+    made = region.source_of
+
+    def noted(calls: Any) -> str:
+        found.append(made(calls))
+        return found[-1]
+
+    monkeypatch.setattr(region, "source_of", noted)
+    monkeypatch.setenv("FLUIDTOOL_CUDA", "1")
+    return found
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("name", ["resnet_cifar", "mobilenet_v1", "unet", "word2vec"])
+def test_kernels_of_models(name: str, architecture: str, generated: list[str]) -> None:
+    assert name in names_in("models")
+    cases.model_counts(name)
+    assert generated
+    assert [faults(text, architecture) for text in set(generated)] == [""] * len(set(generated))
+
+
+@needs_nvrtc
+def test_kernels_of_random_programs(generated: list[str]) -> None:
+    for seed in range(100, 130):
+        case = network(random.Random(seed))
+        try:
+            Executor(CUDAPlace(0)).run(case.program, case.feeds, case.fetches, case.scope())
+        except FluidError:
+            continue
+    assert len(generated) > 3
+    kernels = {kernel for text in generated for kernel in text.removeprefix(PRELUDE).split('extern "C"')[1:]}
+    assert faults(PRELUDE + "".join(f'extern "C"{kernel}' for kernel in kernels), "sm_90") == ""
