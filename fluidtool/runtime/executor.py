@@ -179,16 +179,22 @@ class Executor:
         Fed values and temporaries live in a child of `scope` during the run; persistable variables live in
         `scope`. An `optional` fetch without a value after the run gives None. Random operators draw from
         `generator`, by default the one kept for the program. Collective operators use `communicators`, else the scope's.
-        Raises FeedError, FetchError, OperatorError, UnsupportedOperatorError.
+        Raises FeedError, FetchError, OperatorError, UnsupportedOperatorError, DeviceError for a GPU that has failed.
         """
         plan = self.plan(program, fetch, needed_only)
-        if may_be_elsewhere():
-            move_here(plan.bindings(scope).holders.values(), self.device)
-        if observer is None and (values := run_straight(plan, feed, scope)) is not None:
-            _raise_failed(scope)
-            return values
-        with self.device.active():
-            return self._run_steps(program, plan, feed, fetch, scope, observer, optional, generator, communicators)
+        try:
+            if may_be_elsewhere():
+                move_here(plan.bindings(scope).holders.values(), self.device)
+            if observer is None and (values := run_straight(plan, feed, scope)) is not None:
+                _raise_failed(scope)
+                return values
+            with self.device.active():
+                return self._run_steps(program, plan, feed, fetch, scope, observer, optional, generator, communicators)
+        except RuntimeError as error:
+            failure = self.device.failure(error)
+            if failure is None:
+                raise
+            raise failure from error
 
     def _run_steps(
         self,

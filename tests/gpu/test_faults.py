@@ -11,6 +11,10 @@ import pytest
 
 import fluidtool.fluid as fluid
 from fluidtool.errors import DeviceError, OutOfMemoryError
+from fluidtool.io import checkpoints
+from tests.cli.support import call, error_of
+from tests.cli.test_train import write
+from tests.gpu.standin import EVENTS
 from tests.gpu.standin.devices import MACHINE, CUDARuntimeError
 
 GPU = fluid.CUDAPlace(0)
@@ -54,6 +58,12 @@ def test_with_a_cupy_that_cannot_be_loaded(monkeypatch: pytest.MonkeyPatch, erro
     with pytest.raises(
         DeviceError, match=r"cupy is installed, but cannot be loaded: .*; keep one of its packages only"
     ):
+        fluid.Executor(GPU)
+
+
+def test_with_cupy_for_two_versions_of_cuda(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fluidtool.runtime.engines.cupy._is_installed", lambda name: name != "cupy-cuda11x")
+    with pytest.raises(DeviceError, match=r"two versions of CUDA \(cupy-cuda12x, cupy-cuda13x\); keep the one"):
         fluid.Executor(GPU)
 
 
@@ -103,3 +113,40 @@ def test_training_can_go_on_after_memory_was_exhausted(
         executor.run(main, {"x": x}, [y])
     MACHINE.free_bytes = 1 << 30
     assert executor.run(main, {"x": x}, [y])[0].shape == (500, 8)
+
+
+def test_a_gpu_that_fails_in_the_middle_of_a_run(cupy: Any, program: tuple[fluid.Program, str]) -> None:
+    main, y = program
+    executor, x = fluid.Executor(GPU), np.ones((5, 8), "float32")
+    MACHINE.left = 0
+    with pytest.raises(DeviceError, match=r"GPU 0 has failed \(cudaErrorLaunchFailure.*--resume\)") as found:
+        executor.run(main, {"x": x}, [y])
+    assert isinstance(found.value.__cause__, CUDARuntimeError)
+
+
+def test_training_on_a_gpu_that_fails_leaves_its_last_checkpoint(cupy: Any, tmp_path: Path) -> None:
+    def train(folder: Path, *args: object) -> Any:
+        return call(
+            "train", tmp_path / "line", "--data", tmp_path / "line" / "data.npz", "--batch-size", 4, "--device", "gpu",
+            "--epochs", 4, "--checkpoint", folder, "--checkpoint-every", "1 steps",
+            "--log", tmp_path / f"{folder.name}.json", *args,
+        )  # fmt: skip
+
+    write(tmp_path / "line")
+    train(tmp_path / "whole")
+    with EVENTS.counted() as counts:
+        train(tmp_path / "counted")
+    MACHINE.left = counts["launches"] // 2
+    message = error_of(train(tmp_path / "broken"))
+    assert "GPU 0 has failed" in message
+    last = max(checkpoints.serials(tmp_path / "broken"))
+    assert 0 < last < max(checkpoints.serials(tmp_path / "whole"))
+
+    MACHINE.left = None
+    assert train(tmp_path / "broken", "--resume").exit_code == 0
+
+    serial = max(checkpoints.serials(tmp_path / "whole"))
+    assert max(checkpoints.serials(tmp_path / "broken")) == serial
+    for name in ("w", "w_velocity_0"):
+        whole, broken = (tmp_path / run / f"checkpoint_{serial}" / "__model__" / name for run in ("whole", "broken"))
+        assert broken.read_bytes() == whole.read_bytes()

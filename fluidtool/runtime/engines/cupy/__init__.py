@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from functools import cached_property
+from importlib.metadata import PackageNotFoundError, version
 from math import prod
 from typing import Any
 
 from fluidtool.errors import NEEDS_LESS, DeviceError, OutOfMemoryError
 from fluidtool.runtime.engines.cupy.kernels import Kernels, read_flags
 
+PACKAGES = ("cupy-cuda11x", "cupy-cuda12x", "cupy-cuda13x")
 TOO_OLD_DRIVER = 35  # cudaErrorInsufficientDriver
 
 
@@ -120,6 +122,15 @@ class CupyDevice:
             free, total = self.xp.cuda.runtime.memGetInfo()
         return f"GPU {self.device_id} has {free:,} of {total:,} bytes free."
 
+    def failure(self, error: RuntimeError) -> DeviceError | None:
+        """What an error of the driver means; None for any other error."""
+        if not isinstance(error, self.xp.cuda.runtime.CUDARuntimeError):
+            return None
+        return DeviceError(
+            f"GPU {self.device_id} has failed ({error}), and this process cannot use it any more; start again, a training from "
+            "its last checkpoint (--resume), or run on the CPU"
+        )
+
     def special(self) -> Any:
         """The special functions of this engine."""
         from cupyx.scipy import special
@@ -128,7 +139,13 @@ class CupyDevice:
 
 
 def _load() -> Any:
-    """cupy; raises DeviceError where it is missing or cannot be loaded."""
+    """cupy; raises DeviceError where it is missing, cannot be loaded, or is installed for two versions of CUDA."""
+    several = [name for name in PACKAGES if _is_installed(name)]
+    if len(several) > 1:
+        raise DeviceError(
+            f"cupy is installed for two versions of CUDA ({', '.join(several)}); keep the one for the CUDA of the driver, which "
+            f"nvidia-smi shows: pip uninstall {several[0]}, or the other one"
+        )
     try:
         import cupy
     except ModuleNotFoundError as error:
@@ -141,6 +158,14 @@ def _load() -> Any:
     except ImportError as error:
         raise _broken(error) from error
     return cupy
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        version(package)
+    except PackageNotFoundError:
+        return False
+    return True
 
 
 def _broken(error: ImportError) -> DeviceError:

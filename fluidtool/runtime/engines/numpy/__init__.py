@@ -63,6 +63,9 @@ class NumpyDevice:
         """Nothing is said of the host's memory, which other processes use, too."""
         return ""
 
+    def failure(self, error: RuntimeError) -> None:
+        """No error is one of the host's."""
+
     def special(self) -> Any:
         """The special functions of this engine."""
         return special
