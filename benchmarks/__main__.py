@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import json
 import os
 import sys
 import time
@@ -107,6 +108,7 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
         "--trained", nargs="+", choices=TRAINED, default=tuple(TRAINED), help="only these, of `training`"
     )
     parser.add_argument("--peers", nargs="+", default=(), metavar="NAME", help="only these engines beside ours")
+    parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu", help="gpu: latency on a GPU alone (gpu.py)")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--burst", type=float, default=0.4, help="seconds that an engine measures in a round")
     parser.add_argument("--cold", type=int, default=3, help="cold processes that a median is taken of")
@@ -131,6 +133,12 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
 def main(given: Sequence[str] | None = None) -> int:
     """Measure, print, keep."""
     options = arguments(given)
+    if options.device == "gpu":
+        from benchmarks.gpu import measured
+
+        for row in measured(options.networks, options.models, options.rounds):
+            print(json.dumps(row), flush=True)
+        return 0
     os.environ["FLUIDTOOL_THREADS"] = str(options.threads)
     start = time.monotonic()
     present, missing = engines(options.peers)

@@ -59,6 +59,7 @@ def measured() -> Budgets:
     kinds: dict[str, tuple[list[str], Callable[[str], Mapping[str, int]]]] = {
         "operators": (operator_cases(), cases.operator_counts),
         "models": (list(names_in("models")), cases.model_counts),
+        "models as graphs": (list(names_in("models")), cases.graph_counts),
         "training steps": (list(names_in("train")), cases.training_counts),
     }
     with tempfile.TemporaryDirectory() as folder, chdir(folder):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import pytest
 
 import fluidtool
 import fluidtool.fluid as fluid
@@ -27,14 +29,15 @@ def operator_counts(name: str) -> Mapping[str, int]:
     return counts
 
 
-def model_counts(name: str) -> Mapping[str, int]:
-    """The second run of a model; raises AssertionError if its outputs are not real Paddle's."""
+def model_counts(name: str, runs: int = 2) -> Mapping[str, int]:
+    """The last run of a model; raises AssertionError if its outputs are not real Paddle's."""
     folder = corpus("models") / name
     spec, arrays = read_json(folder / "case.json"), read_arrays(folder / "golden.npz")
     layout = "separate" if (folder / "separate").exists() else "combined"
     model = fluidtool.load(folder / layout, place=CUDAPlace(0))
     feed = {entry["name"]: tensor(arrays, f"feed_{i}", entry) for i, entry in enumerate(spec["feeds"])}
-    model.run(feed)
+    for _ in range(runs - 1):
+        model.run(feed)
     with EVENTS.counted() as counts:
         found = list(model.run(feed).values())
     for index, value in enumerate(found):
@@ -43,6 +46,20 @@ def model_counts(name: str) -> Mapping[str, int]:
         )
         assert difference is None, f"{spec['fetches'][index]['name']}: {difference}"
     return counts
+
+
+def graph_counts(name: str) -> Mapping[str, int]:
+    """The third run of a model with regions as CUDA graphs, the first that launches what it captured before."""
+    with switched_on():
+        return model_counts(name, runs=3)
+
+
+@contextmanager
+def switched_on() -> Iterator[None]:
+    """The engine for regions on a GPU is used by what is loaded in the block."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FLUIDTOOL_CUDA", "1")
+        yield
 
 
 def training_counts(name: str) -> Mapping[str, int]:

@@ -24,6 +24,11 @@ def test_models(name: str, cupy: Any) -> None:
     assert judgement("models", name, cases.model_counts(name)) is None
 
 
+@pytest.mark.parametrize("name", names_in("models"))
+def test_models_as_graphs(name: str, cupy: Any) -> None:
+    assert judgement("models as graphs", name, cases.graph_counts(name)) is None
+
+
 @pytest.mark.parametrize("name", names_in("train"))
 def test_training_steps(name: str, cupy: Any) -> None:
     assert judgement("training steps", name, cases.training_counts(name)) is None

@@ -43,8 +43,8 @@ class Cudnn:
         """Convolve on the current stream. address: a pointer's number."""
         found = self.plan(call)
         self._cudnn.set_stream(handle=self._handle, stream=self._xp.cuda.get_current_stream().ptr)
-        pointers = dict(zip(found.tensors, map(address, call.pointers), strict=True))
-        found.graph.execute(pointers, found.workspace, handle=self._handle)
+        pointers = dict(zip(found.tensors, map(address, call.pointers), strict=True))  # whole numbers are addresses
+        found.graph.execute(pointers, found.workspace.data.ptr, handle=self._handle)
 
     def plan(self, call: Convolution) -> Planned:
         """The plan of a convolution, from an earlier one of the same sizes if there is one."""

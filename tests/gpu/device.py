@@ -1,0 +1,211 @@
+"""Everything that no machine without a GPU can check, on a machine that has one: python -m tests.gpu.device --out FOLDER
+
+Operator cases, models and training steps of the corpus, by cupy and, for models, as CUDA graphs; random programs as CUDA graphs;
+twenty cases under compute-sanitizer; networks beside PyTorch. FOLDER gets `failures.json`, with the reason for each case that
+failed, and `results.json` with the rest. A process that dies is told as the failure of its case, and another one goes on after it.
+--standin is a dry run on a machine without a GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import chdir, nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fluidtool.runtime import Executor
+from fluidtool.tensor import CUDAPlace
+from tests.gpu import cases
+from tests.gpu.budgets import operator_cases
+from tests.gpu.standin import installed
+from tests.support.golden import names_in
+
+SWITCH = "FLUIDTOOL_CUDA"
+ROOT = Path(__file__).parents[2]
+SEEDS = 200
+SANITIZED = 20
+SECONDS = 120  # for one case
+
+
+# ---------------------------------------------------------------- cases, in a process of their own
+def random_program(name: str) -> None:
+    """A random program gives numpy's numbers as CUDA graphs, three times."""
+    from tests.fuzz._networks import network
+
+    case = network(random.Random(int(name)))
+
+    def outcome(executor: Executor) -> Any:
+        try:
+            return [value.numpy() for value in executor.run(case.program, case.feeds, case.fetches, case.scope())]
+        except Exception as error:  # what is refused is refused on both sides
+            return type(error).__name__
+
+    want, executor = outcome(Executor(engine="numpy", seed=1)), Executor(CUDAPlace(0), seed=1)
+    for _ in range(3):
+        found = outcome(executor)
+        if isinstance(want, str) or isinstance(found, str):
+            assert found == want
+            continue
+        for a, b in zip(found, want, strict=True):
+            largest = np.abs(b[np.isfinite(b)]).max(initial=1.0) if b.dtype.kind == "f" else 0
+            np.testing.assert_allclose(a, b, rtol=0, atol=1e-4 * float(largest))
+
+
+def graph_seeds() -> list[str]:
+    """The random programs."""
+    return [str(seed) for seed in range(SEEDS)]
+
+
+PARTS: dict[str, tuple[Callable[[], Sequence[str]], Callable[[str], Any], str]] = {
+    "operators": (operator_cases, cases.operator_counts, "0"),
+    "models": (lambda: names_in("models"), cases.model_counts, "0"),
+    "training": (lambda: names_in("train"), cases.training_counts, "0"),
+    "models as graphs": (lambda: names_in("models"), cases.graph_counts, "1"),
+    "random programs as graphs": (graph_seeds, random_program, "1"),
+}
+"""By name: the cases, what runs one, and whether regions are CUDA graphs."""
+
+
+def work(part: str, names: Sequence[str], standin: bool) -> None:
+    """Run cases; a line of JSON for each, before and after it. Stops after a fault of the driver, which stays."""
+    _, run, switch = PARTS[part]
+    os.environ[SWITCH] = switch
+    with installed() if standin else nullcontext(), tempfile.TemporaryDirectory() as folder, chdir(folder):
+        for name in names:
+            print(json.dumps({"begun": name}), flush=True)
+            start, why = time.monotonic(), ""
+            try:
+                run(name)
+            except Exception as error:
+                why = f"{type(error).__name__}: {error}"
+            print(json.dumps({"done": name, "why": why, "seconds": round(time.monotonic() - start, 3)}), flush=True)
+            if "GPU 0 has failed" in why or "CUDARuntimeError" in why:
+                return
+
+
+# ---------------------------------------------------------------- the process that watches
+def results_of(part: str, names: Sequence[str], standin: bool, before: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
+    """What came of each case; a process that dies or hangs is replaced. before: a command that runs Python."""
+    left = list(names)
+    while left:
+        command = [
+            *before,
+            sys.executable,
+            "-m",
+            "tests.gpu.device",
+            "--work",
+            part,
+            *(["--standin"] if standin else []),
+        ]
+        limit = SECONDS + 10 * len(left)
+        done = subprocess.run(
+            command, input="\n".join(left), text=True, capture_output=True, cwd=ROOT, timeout=limit, check=False
+        )
+        begun = ""
+        for line in done.stdout.splitlines():
+            told = json.loads(line) if line.startswith('{"') else {}
+            begun = told.get("begun", begun)
+            if "done" in told:
+                yield {"part": part, "case": told["done"], "why": told["why"], "seconds": told["seconds"]}
+                left.remove(told["done"])
+                begun = ""
+        if begun or done.returncode:
+            name, end = begun or left[0], done.stderr[-600:].strip()
+            yield {
+                "part": part,
+                "case": name,
+                "why": f"the process ended with {done.returncode}: {end}",
+                "seconds": 0.0,
+            }
+            if name not in left:
+                return
+            left.remove(name)
+        elif left and not done.stdout:
+            return
+
+
+def sanitized(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Some operator cases and random programs under compute-sanitizer."""
+    tool = shutil.which("compute-sanitizer")
+    if tool is None:
+        yield {"part": "sanitizer", "case": "all", "why": "not run: compute-sanitizer is not installed", "seconds": 0.0}
+        return
+    for part in ("operators", "random programs as graphs"):
+        names = PARTS[part][0]()
+        some = names[:: max(1, 2 * len(names) // SANITIZED)]
+        for each in results_of(
+            part, some, options.standin, (tool, "--error-exitcode", "9", "--target-processes", "all")
+        ):
+            yield {**each, "part": f"sanitizer: {part}"}
+
+
+def benchmarked(options: argparse.Namespace) -> list[Any]:
+    """Networks beside PyTorch."""
+    command = [sys.executable, "-m", "benchmarks", "--device", "gpu", "--rounds", "7"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=1200, check=False)
+    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    return rows or [{"not_run": done.stderr[-600:]}]
+
+
+def about(standin: bool) -> str:
+    """The machine."""
+    if standin:
+        return "a dry run on a stand-in"
+    shown = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False)
+    version = [sys.executable, "-m", "fluidtool", "version", "--verbose"]
+    return shown.stdout + subprocess.run(version, capture_output=True, text=True, check=False).stdout
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """Run the parts; 1 if a case failed."""
+    parser = argparse.ArgumentParser(prog="python -m tests.gpu.device", description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("device-results"))
+    parser.add_argument("--standin", action="store_true", help="a dry run, without a GPU and without benchmarks")
+    parser.add_argument("--parts", nargs="+", choices=(*PARTS, "sanitizer", "benchmarks"), help="only these")
+    parser.add_argument("--cases", type=int, default=sys.maxsize, help="of each part, the first so many")
+    parser.add_argument("--work", help=argparse.SUPPRESS)
+    options = parser.parse_args(given)
+    if options.work:
+        work(options.work, sys.stdin.read().split(), options.standin)
+        return 0
+    wanted = options.parts or (*PARTS, "sanitizer", *(() if options.standin else ("benchmarks",)))
+    found: list[dict[str, Any]] = []
+    for part, (names, _, _) in PARTS.items():
+        if part in wanted:
+            found += told(results_of(part, names()[: options.cases], options.standin))
+    if "sanitizer" in wanted:
+        found += told(sanitized(options))
+    report = {"machine": about(options.standin), "cases": found}
+    if "benchmarks" in wanted:
+        report["benchmarks"] = benchmarked(options)
+    failures = [each for each in found if each["why"]]
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / "results.json").write_text(json.dumps(report, indent=1))
+    (options.out / "failures.json").write_text(json.dumps(failures, indent=1))
+    print(f"{len(found) - len(failures)} of {len(found)} cases passed; {options.out / 'failures.json'} has the others")
+    return int(any(not each["why"].startswith("not run") for each in failures))
+
+
+def told(results: Iterator[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The results, those that failed shown as they come."""
+    found = []
+    for each in results:
+        found.append(each)
+        if each["why"]:
+            print(f"{each['part']}: {each['case']}: {each['why']:.300}", flush=True)
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

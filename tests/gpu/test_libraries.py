@@ -1,0 +1,64 @@
+"""What stands in for cuBLASLt and cuDNN has the names and arguments of the real packages, where those are installed."""
+
+from __future__ import annotations
+
+import inspect
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fluidtool.runtime.engines.cuda import cublaslt, cudnn
+from fluidtool.runtime.engines.cuda.calls import Buffer, Convolution, Pointer
+from tests.gpu.standin import libraries
+
+FUNCTIONS = [
+    name
+    for name, function in vars(libraries.CublasLt).items()
+    if inspect.isfunction(function) and not name.startswith("_")
+]
+needs_nvmath = pytest.mark.skipif(find_spec("nvmath") is None, reason="nvmath-python is not installed")
+needs_cudnn = pytest.mark.skipif(find_spec("cudnn") is None, reason="nvidia-cudnn-frontend is not installed")
+
+
+@needs_nvmath
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_of_cublaslt(name: str) -> None:
+    own = list(inspect.signature(getattr(libraries.CublasLt, name)).parameters)[1:]
+    declared = getattr(cublaslt.module(), name).__doc__.partition("(")[2].partition(")")[0]
+    assert own == [part.split()[-1] for part in declared.split(",") if part.strip()]
+
+
+@needs_nvmath
+@pytest.mark.parametrize(
+    "kind", ["Epilogue", "MatmulDescAttribute", "MatrixLayoutAttribute", "MatmulPreferenceAttribute"]
+)
+def test_numbers_of_cublaslt(kind: str) -> None:
+    real: Any = getattr(cublaslt.module(), kind)
+    assert {each.name: int(each) for each in getattr(libraries, kind)}.items() <= {
+        each.name: int(each) for each in real
+    }.items()
+
+
+@needs_nvmath
+def test_types_of_cublaslt() -> None:
+    real = cublaslt.module()
+    assert np.dtype(real.matmul_heuristic_result_dtype) == libraries.HEURISTIC
+    assert {
+        each: real.get_matmul_desc_attribute_dtype(each) for each in libraries.DESCRIPTIONS
+    } == libraries.DESCRIPTIONS
+    assert {each: real.get_matrix_layout_attribute_dtype(each) for each in libraries.LAYOUTS} == libraries.LAYOUTS
+
+
+@needs_cudnn
+def test_a_convolution_is_described_to_cudnn() -> None:
+    nowhere = Pointer(Buffer(1))
+    call = Convolution(
+        nowhere, nowhere, nowhere, (2, 8, 9, 7), (4, 2, 3, 3), (2, 4, 5, 7), (1, 1, 1, 1), (2, 1), (1, 1)
+    )
+    graph, (_, weights, y) = cudnn.convolution_graph(cudnn.module(), call, None)
+    assert (y.get_dim(), y.get_stride()) == ([2, 4, 5, 7], [140, 1, 28, 4])
+    assert weights.get_stride() == [18, 1, 6, 2]
+    notes = cudnn.module().numerical_note
+    graph.deselect_numeric_notes([notes.DOWN_CONVERT_INPUTS, notes.NONDETERMINISTIC])
