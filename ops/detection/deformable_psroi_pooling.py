@@ -195,7 +195,7 @@ def deformable_psroi_pooling_grad(
     for sample in samples(xp, bins, Input.shape, sample_per_part):
         given = xp.where(sample.usable, share, 0)
         for place, weight in sample.cells:
-            cells = cells + xp.bincount(place.reshape(-1), (given * weight).reshape(-1), minlength=Input.size)
+            cells = cells + ctx.sums_at(place.reshape(-1), (given * weight).reshape(-1), Input.size)
         near, below, beside, across = (flat[place] for place, _ in sample.cells)
         by_x += ((across - below) * sample.distance_y + (beside - near) * (1 - sample.distance_y)) * given
         by_y += ((across - beside) * sample.distance_x + (below - near) * (1 - sample.distance_x)) * given
@@ -205,5 +205,5 @@ def deformable_psroi_pooling_grad(
     moved = xp.zeros(Trans.size)
     for place, by, size in ((bins.offset_x, by_x, bins.width), (bins.offset_y, by_y, bins.height)):
         change = (by * size * trans_std).reshape(-1)
-        moved = moved + xp.bincount(xp.broadcast_to(place, by.shape).reshape(-1), change, minlength=Trans.size)
+        moved = moved + ctx.sums_at(xp.broadcast_to(place, by.shape).reshape(-1), change, Trans.size)
     return grads | {"Trans@GRAD": moved.astype(dtype).reshape(Trans.shape)}

@@ -186,5 +186,5 @@ def roi_perspective_transform_grad(
     given = xp.where(found.usable, Out_grad, 0).astype("float64")
     total = xp.zeros(X.size)
     for place, weight in zip(found.places, found.weights, strict=True):
-        total = total + xp.bincount(place.reshape(-1), (given * weight).reshape(-1), minlength=X.size)
+        total = total + ctx.sums_at(place.reshape(-1), (given * weight).reshape(-1), X.size)
     return total.astype(X.dtype).reshape(X.shape)

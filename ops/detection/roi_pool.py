@@ -117,5 +117,5 @@ def roi_pool_grad(ctx: OpContext, X: Any, ROIs: Any, RoisLod: Any, Argmax: Any, 
     plane = image * channels + xp.arange(channels)[:, None, None]
     chosen = Argmax >= 0
     places = (plane * (height * width) + Argmax)[chosen]
-    summed = xp.bincount(places, weights=Out_grad[chosen].astype("float64"), minlength=X.size)
+    summed = ctx.sums_at(places, Out_grad[chosen].astype("float64"), X.size)
     return summed.astype(Out_grad.dtype).reshape(X.shape)

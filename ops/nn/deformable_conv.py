@@ -144,7 +144,7 @@ def _convolve_grad(ctx: OpContext, Input: Any, Offset: Any, Filter: Any, Mask: A
     rows = widened(out_grad).reshape(len(Input), plan.groups, -1, prod(plan.counts))
     pulled = xp.matmul(plan.matrix(Filter).swapaxes(1, 2), rows).reshape(samples.shape)
     filter_grad = xp.matmul(rows, plan.grouped(samples * mask).swapaxes(2, 3)).sum(axis=0)
-    input_grad, slopes = sample_grad(xp, planes, positions, pulled * mask)
+    input_grad, slopes = sample_grad(ctx, planes, positions, pulled * mask)
     inside = True
     for position, size in zip(positions, Input.shape[2:], strict=True):
         inside = inside & (position > -1) & (position < size)

@@ -123,10 +123,10 @@ def grid_sampler_grad(ctx: OpContext, X: Any, Grid: Any, Output_grad: Any) -> di
     axes = _axes(xp, X, Grid, padding, align_corners)
     if mode == "nearest":
         _, flat, inside = read_cells(xp, x, *_nearest_cells(xp, axes))
-        x_grad = scatter_cells(xp, X.shape, flat, grad * inside[:, None])
+        x_grad = scatter_cells(ctx, X.shape, flat, grad * inside[:, None])
         slopes = [xp.zeros_like(axis.cells) for axis in axes]
     else:
-        x_grad, slopes = sample_grad(xp, x, [axis.cells for axis in axes], grad)
+        x_grad, slopes = sample_grad(ctx, x, [axis.cells for axis in axes], grad)
     grid_grad = xp.stack([slope * axis.slope for slope, axis in zip(slopes, axes, strict=True)][::-1], axis=-1)
     return {
         "X@GRAD": x_grad.astype(X.dtype, copy=False),

@@ -71,7 +71,7 @@ def _pool_grad(ctx: OpContext, X: Any, Mask: Any, out_grad: Any) -> Any:
     planes = xp.arange(X.shape[0] * X.shape[1]).reshape(*X.shape[:2], *[1] * (X.ndim - 2)) * cells
     found = Mask >= 0
     positions = xp.where(found, planes + Mask, 0)
-    return scatter_sum(xp, positions, xp.where(found, out_grad, 0), X.size).reshape(X.shape)
+    return scatter_sum(ctx, positions, xp.where(found, out_grad, 0), X.size).reshape(X.shape)
 
 
 def _infer(ctx: InferContext, X: TensorMeta, rank: int) -> dict[str, TensorMeta]:

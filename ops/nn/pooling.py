@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Any
 
+from fluidtool.ops.context import OpContext
 from fluidtool.ops.nn.windows import Windows, pad, unpad
 from fluidtool.records import dataclass
 
@@ -178,9 +179,9 @@ def first_maximum_grad(xp: Any, x: Any, out: Any, out_grad: Any, bins: Sequence[
     return unpad(xp, grad, edges)
 
 
-def scatter_sum(xp: Any, positions: Any, values: Any, size: int) -> Any:
+def scatter_sum(ctx: OpContext, positions: Any, values: Any, size: int) -> Any:
     """[size]: the sum of the `values` at each flat position; positions repeat. Sums run in float64."""
-    sums = xp.bincount(positions.reshape(-1), weights=values.reshape(-1).astype("float64"), minlength=size)
+    sums = ctx.sums_at(positions.reshape(-1), values.reshape(-1).astype("float64"), size)
     return sums.astype(values.dtype, copy=False)
 
 

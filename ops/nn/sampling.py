@@ -9,6 +9,7 @@ from itertools import product
 from math import prod
 from typing import Any
 
+from fluidtool.ops.context import OpContext
 from fluidtool.ops.nn.pooling import scatter_sum
 
 Positions = list[Any]
@@ -30,10 +31,10 @@ def read_cells(xp: Any, x: Any, cells: Positions, within: Any = None) -> tuple[A
     return values * inside[:, None], flat, inside
 
 
-def scatter_cells(xp: Any, shape: tuple[int, ...], flat: Any, values: Any) -> Any:
+def scatter_cells(ctx: OpContext, shape: tuple[int, ...], flat: Any, values: Any) -> Any:
     """An array of this shape, each cell the sum of the `values` [B, C, P] that `flat` [B, P] sends there."""
-    planes = xp.arange(shape[0] * shape[1]).reshape(shape[0], shape[1], 1) * prod(shape[2:])
-    return scatter_sum(xp, planes + flat[:, None], values, prod(shape)).reshape(shape)
+    planes = ctx.xp.arange(shape[0] * shape[1]).reshape(shape[0], shape[1], 1) * prod(shape[2:])
+    return scatter_sum(ctx, planes + flat[:, None], values, prod(shape)).reshape(shape)
 
 
 def _corners(xp: Any, positions: Positions) -> list[tuple[Positions, list[Any], tuple[int, ...]]]:
@@ -58,13 +59,14 @@ def sample(xp: Any, x: Any, positions: Positions) -> Any:
     return out
 
 
-def sample_grad(xp: Any, x: Any, positions: Positions, grad: Any) -> tuple[Any, Positions]:
+def sample_grad(ctx: OpContext, x: Any, positions: Positions, grad: Any) -> tuple[Any, Positions]:
     """(gradient by x, gradients by the positions) of `sample`, from the gradient [B, C, P] of what it gave."""
+    xp = ctx.xp
     x_grad = xp.zeros(x.shape, dtype=x.dtype)
     slopes = [xp.zeros_like(position) for position in positions]
     for cells, weights, choice in _corners(xp, positions):
         values, flat, inside = read_cells(xp, x, cells)
-        x_grad += scatter_cells(xp, x.shape, flat, grad * (prod(weights) * inside)[:, None])
+        x_grad += scatter_cells(ctx, x.shape, flat, grad * (prod(weights) * inside)[:, None])
         pull = (values * grad).sum(axis=1)
         for axis, bit in enumerate(choice):
             others = prod((weight for i, weight in enumerate(weights) if i != axis), start=1 if bit else -1)

@@ -35,7 +35,9 @@ def _positions(ctx: OpContext, Indices: Any, cells: int) -> Any:
     ctx.require_within(
         Indices,
         cells,
-        lambda found: f"input Indices must be positions from 0 to {cells - 1}, the cells of a plane of Out; found {found}",
+        lambda found: (
+            f"input Indices must be positions from 0 to {cells - 1}, the cells of a plane of Out; found {found}"
+        ),
     )
     planes = ctx.xp.arange(prod(Indices.shape[:2])).reshape(*Indices.shape[:2], *[1] * (Indices.ndim - 2))
     return planes * cells + Indices

@@ -151,7 +151,7 @@ def linear_chain_crf_grad(
     between = TransitionExps[BETWEEN:]
     pair_sum = ((old @ between) * new).sum(axis=1)
     pairs = between * (old.T @ (new * (weight / pair_sum)[:, None]))
-    counts = xp.bincount(old_labels * tags + new_labels, weights=weight, minlength=tags * tags)
+    counts = ctx.sums_at(old_labels * tags + new_labels, weight.astype("float64"), tags * tags)
     pairs -= counts.reshape(tags, tags).astype(pairs.dtype)
     ends = xp.stack([emission_grad[:first].sum(axis=0), emission_grad[packing.last_index].sum(axis=0)])
     return {

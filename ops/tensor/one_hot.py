@@ -71,9 +71,7 @@ def shard_index(ctx: OpContext, X: Any, *, index_num: int, nshards: int, shard_i
         raise ctx.error(f"nshards should be positive, found {nshards}")
     if not 0 <= shard_id < nshards:
         raise ctx.error(f"shard_id should be in [0, {nshards}), found {shard_id}")
-    ctx.require_within(
-        X, index_num, lambda found: f"X should lie in [0, {index_num}), the index_num, found {found}"
-    )
+    ctx.require_within(X, index_num, lambda found: f"X should lie in [0, {index_num}), the index_num, found {found}")
     size = (index_num + nshards - 1) // nshards
     return ctx.xp.where(X // size == shard_id, X % size, X.dtype.type(ignore_value))
 

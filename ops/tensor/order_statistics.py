@@ -138,7 +138,8 @@ def bincount(ctx: OpContext, X: Any, Weights: Any, *, minlength: int) -> Any:
     if Weights.shape != X.shape:
         raise ctx.error(f"Weights should have the shape of X {X.shape}, found {Weights.shape}")
     dtype = Weights.dtype if Weights.dtype.kind == "f" else "float64"
-    return ctx.xp.bincount(X, Weights, minlength).astype(dtype)
+    size = max(minlength, int(X.max()) + 1 if X.size else 0)
+    return ctx.sums_at(X, Weights.astype("float64"), size).astype(dtype)
 
 
 @bincount.infer

@@ -21,7 +21,7 @@ from tests.gpu.standin.arrays import (
     wrapped,
 )
 from tests.gpu.standin.devices import MACHINE
-from tests.gpu.standin.events import synchronize, to_device
+from tests.gpu.standin.events import atomics, synchronize, to_device
 from tests.gpu.standin.indexing import wrap
 from tests.gpu.standin.names import Name, names
 from tests.gpu.standin.ufuncs import ufunc
@@ -261,6 +261,8 @@ def _require_array(name: str, args: tuple[Any, ...]) -> None:
 def _count(name: str, args: tuple[Any, ...], named: dict[str, Any]) -> None:
     if name in WAITING:
         synchronize()
+    if name == "bincount" and (len(args) > 1 or named.get("weights") is not None):
+        atomics()
     if name not in WITHOUT_LAUNCH:
         kernel(*args, *named.values())
 

@@ -106,6 +106,12 @@ class CupyDevice:
         if wide is not target or not total.flags.c_contiguous:
             total[...] = wide.reshape(total.shape)
 
+    def sums_at(self, places: Any, values: Any, size: int) -> Any:
+        """The sums of the values at each of the places, added in order."""
+        total = self.xp.zeros(size, "float64")
+        self.add_at(total, places, values)
+        return total
+
     def replace_rows(self, total: Any, rows: Any, values: Any) -> None:
         """total[rows] = values; of repeated rows, which threads write in any order, each gets the value of the last."""
         last = self.xp.zeros(len(total), "int64")

@@ -52,6 +52,10 @@ class NumpyDevice:
         """total[key] += values, in order."""
         np.add.at(total, key, values)
 
+    def sums_at(self, places: Any, values: Any, size: int) -> Any:
+        """The sums of the values at each of the places."""
+        return np.bincount(places, values, size)
+
     def replace_rows(self, total: Any, rows: Any, values: Any) -> None:
         """total[rows] = values; the last of repeated rows wins."""
         total[rows] = values

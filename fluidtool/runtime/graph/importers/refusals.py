@@ -155,7 +155,14 @@ class _Nothing:
 _NOTHING = _Nothing()
 _RUNTIME: Any = SimpleNamespace(
     device=SimpleNamespace(
-        name="cpu", xp=_NOTHING, host=_computes, array=_computes, special=_computes, add_at=_computes, random=_computes
+        name="cpu",
+        xp=_NOTHING,
+        host=_computes,
+        array=_computes,
+        special=_computes,
+        add_at=_computes,
+        sums_at=_computes,
+        random=_computes,
     ),
     checks=SimpleNamespace(mark=_computes),
     host=SimpleNamespace(xp=np),  # LoDs have values, on the host
