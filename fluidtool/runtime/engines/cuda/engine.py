@@ -1,4 +1,4 @@
-"""The engine for NVIDIA GPUs: on only with FLUIDTOOL_CUDA=1, until its tests have run on one (docs/adr/0013)."""
+"""The engine for NVIDIA GPUs: on only with FLUIDTOOL_CUDA=1, until its tests have run on one (docs/adr/0015)."""
 
 from __future__ import annotations
 
