@@ -9,6 +9,7 @@ from typing import Any
 from fluidtool.ir import Operator
 from fluidtool.records import dataclass
 from fluidtool.runtime.engines.base import CompiledRegion, Engine
+from fluidtool.runtime.graph.importers.quantization import OPERATORS as QUANTIZATION
 from fluidtool.runtime.graph.importers.refusals import Attributes, every_attribute
 from fluidtool.runtime.graph.importers.registry import IMPORTERS, RESULTS, Lod
 from fluidtool.runtime.graph.ir import UnsupportedError
@@ -224,7 +225,8 @@ def group(steps: Sequence[Step], around: Surroundings, engine: Engine) -> list[S
         run.clear()
 
     for number, step in enumerate(steps):
-        if may_be_native(step, around, wanted_after(number, step.op.output_arg_names)):
+        known = engine.int8 or step.op.type not in QUANTIZATION
+        if known and may_be_native(step, around, wanted_after(number, step.op.output_arg_names)):
             run.append(number)
         else:
             if run:

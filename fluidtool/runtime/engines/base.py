@@ -72,6 +72,10 @@ class Engine(Protocol):
     def any_rows(self) -> bool:
         """Whether specializations take pooled inputs with any number of rows."""
 
+    @property
+    def int8(self) -> bool:
+        """Whether it computes programs with fake quantization in 8 bits; else quantizers are in no region."""
+
     def compile(self, spec: RegionSpec, packed: Any = None) -> CompiledRegion:
         """Compile a region; raises UnsupportedError if a kernel is missing.
 

@@ -34,6 +34,8 @@ from fluidtool.runtime.graph.rewrites.rewriting import Outcome, Rule, sweep
 from fluidtool.runtime.graph.spec import RegionSpec
 from fluidtool.runtime.graph.verify import is_wanted, verify
 
+OF_CONSTANTS = (np.int8, np.int32)  # data types that only constants may have
+
 
 @dataclass(frozen=True, slots=True)
 class ImportedRegion:
@@ -64,7 +66,8 @@ def import_region(spec: RegionSpec) -> ImportedRegion:
     values = {name: Value(name, tuple(array.shape), integer=array.dtype != np.float32) for name, array in given.items()}
     for name, array in (*given.items(), *constants.items()):
         widened = array.dtype == np.int32 and name in given
-        if (array.dtype not in (np.float32, np.int64) and not widened) or array.size == 0:
+        readable = array.dtype in (np.float32, np.int64) or (array.dtype in OF_CONSTANTS and name in constants)
+        if (not readable and not widened) or array.size == 0:
             raise UnsupportedError(f"{name} is {array.dtype} {array.shape}", operand=name)
     values |= {
         name: Value(name, tuple(array.shape), array, array.dtype != np.float32) for name, array in constants.items()

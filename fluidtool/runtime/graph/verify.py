@@ -30,7 +30,7 @@ def fault_of(graph: Graph) -> str:
         if fault:
             return f"{node.kind} that computes {node.output.name} {fault}"
         there.add(node.output)
-    missing = [value.name for value in graph.outputs if value not in there]
+    missing = [value.name for value in graph.outputs if value.array is None and value not in there]
     return f"nothing computes its output {missing[0]}" if missing else ""
 
 

@@ -115,7 +115,7 @@ def names(variants: list[build.Variant]) -> list[str]:
 @pytest.mark.parametrize(
     ("macros", "made"),
     [
-        ("__linux__ __x86_64__", ["portable", "avx2", "avx512", "avx512_bf16"]),
+        ("__linux__ __x86_64__", ["portable", "avx2", "avx2_vnni", "avx512", "avx512_vnni", "avx512_bf16"]),
         ("__MINGW64__ _WIN64 __x86_64__", ["portable", "avx2", "avx512"]),
         ("__APPLE__ __x86_64__", ["portable", "avx2", "avx512"]),
         ("__linux__ __aarch64__", ["portable"]),
@@ -125,7 +125,7 @@ def test_a_compiler_makes_the_instructions_of_its_machine(tmp_path: Path, macros
     assert names(build.variants(compiler_for(tmp_path, "cc", macros))) == made
 
 
-AVX2, AVX512 = "__AVX2__ __FMA__", "__AVX2__ __FMA__ __AVX512F__ __AVX512DQ__"
+AVX2, AVX512 = "__AVX2__ __FMA__", "__AVX2__ __FMA__ __AVX512F__ __AVX512DQ__ __AVX512BW__"
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,9 @@ AVX2, AVX512 = "__AVX2__ __FMA__", "__AVX2__ __FMA__ __AVX512F__ __AVX512DQ__"
         (AVX2, ["avx2"]),
         (f"{AVX2} __AVX512F__", ["avx2"]),
         (AVX512, ["avx512"]),
-        (f"{AVX512} __AVX512BW__ __AVX512BF16__", ["avx512", "avx512_bf16"]),
+        (f"{AVX2} __AVXVNNI__", ["avx2", "avx2_vnni"]),
+        (f"{AVX512} __AVX512VNNI__", ["avx512", "avx512_vnni"]),
+        (f"{AVX512} __AVX512VNNI__ __AVXVNNI__ __AVX512BF16__", ["avx512", "avx512_vnni", "avx512_bf16"]),
     ],
 )
 def test_an_installation_from_source_builds_for_this_processor(tmp_path: Path, macros: str, built: list[str]) -> None:
@@ -146,7 +148,8 @@ def test_an_installation_from_source_builds_for_this_processor(tmp_path: Path, m
 
 def test_the_kernels_that_bf16_builds_on_come_with_it(tmp_path: Path) -> None:
     command = compiler_for(tmp_path, "cc", "__x86_64__")
-    assert names(build.chosen_variants(command, "avx512_bf16")) == ["avx512", "avx512_bf16"]
+    assert names(build.chosen_variants(command, "avx512_bf16")) == ["avx512", "avx512_vnni", "avx512_bf16"]
+    assert names(build.chosen_variants(command, "avx2_vnni")) == ["avx2", "avx2_vnni"]
     assert names(build.chosen_variants(command, "all")) == names(build.variants(command))
 
 

@@ -79,6 +79,7 @@ class DelegateEngine:
     others: Engine | None = None
     any_rows: bool = False
     precision: str = "float32"
+    int8: bool = False
 
     def compile(self, spec: RegionSpec, packed: Any = None) -> DelegatedRegion:
         """Compile operators for inputs of these shapes and LoDs; raises UnsupportedError if an operation is missing."""

@@ -14,7 +14,7 @@ P = TypeVar("P")
 
 WORDS = 41  # of 8 bytes, of a call
 FIRST = 4  # the word of the first pointer
-FINGERPRINT = 0xbdb9b594  # FT_ABI of src/abi.h
+FINGERPRINT = 0x9ff03d33  # FT_ABI of src/abi.h
 
 
 class Kind(IntEnum):
@@ -104,6 +104,12 @@ class Kind(IntEnum):
     SUPPRESS_POLYGONS = 81
     SAMPLE_PLANES = 82
     FEW_ROWS = 83
+    INT8_PRODUCTS = 84
+    INT8_DEPTHWISE = 85
+    TO_INT8 = 86
+    INT8_HALO = 87
+    ROUND_TO_STEPS = 88
+    PACK_INT8 = 89
 
 
 class ActivationKind(IntEnum):
@@ -4349,6 +4355,380 @@ class FewRows(Arguments[P]):
 
     def sizes(self) -> tuple[int, ...]:
         return (self.rows, self.depth, self.columns,)
+
+    def floats(self) -> tuple[float, ...]:
+        return ()
+
+
+class Int8Products(Arguments[P]):
+    """A convolution of bytes (whole numbers + 128), or a product as one of a single tap over rows as pixels: for
+    each pixel and channel activation((starts + sum over segments s, k of source[pixel + offsets[s] + k] *
+    weights[s][k]) * factors + shifts + residual), as floats in out, and in steps of the next quantizer - times
+    factor, from low to high, ties away from zero if `away` - as bytes in out_int8, `last_bytes` of the last block;
+    at least one of them. Weights: for each block [segment][k / 4][lane][4]. tasks = row_parts * column_parts *
+    block_parts."""
+
+    __slots__ = (
+        "source", "weights", "starts", "factors", "shifts", "out", "residual", "offsets", "out_int8", "images",
+        "rows", "columns", "blocks", "segments", "segment_length", "source_image", "source_row", "source_pixel",
+        "out_image", "out_row", "out_pixel", "out_block", "residual_image", "residual_row", "residual_pixel",
+        "residual_block", "int8_image", "int8_row", "int8_pixel", "last_lanes", "last_bytes", "away", "row_parts",
+        "column_parts", "block_parts", "factor", "low", "high",
+    )
+    kind = Kind.INT8_PRODUCTS
+    takes_activation = True
+    pointer_bytes = {
+        "source": 1, "weights": 1, "starts": 4, "factors": 4, "shifts": 4, "out": 4, "residual": 4, "offsets": 8,
+        "out_int8": 1,
+    }
+    size_counts = {
+        "images": 0, "rows": 0, "columns": 0, "blocks": 0, "segments": 0, "segment_length": 0, "source_image": 0,
+        "source_row": 0, "source_pixel": 0, "out_image": 0, "out_row": 0, "out_pixel": 0, "out_block": 0,
+        "residual_image": 0, "residual_row": 0, "residual_pixel": 0, "residual_block": 0, "int8_image": 0,
+        "int8_row": 0, "int8_pixel": 0, "last_lanes": 0, "last_bytes": 0, "away": 0, "row_parts": 0, "column_parts":
+        0, "block_parts": 0,
+    }
+    optional = ("out", "residual", "out_int8", )
+    float_names = ("factor", "low", "high", )
+    layout = Struct("@iiq3f9Q26q3f")
+
+    def __init__(
+        self, *, source: P, weights: P, starts: P, factors: P, shifts: P, out: P | None = None, residual: P | None =
+        None, offsets: P, out_int8: P | None = None, images: int, rows: int, columns: int, blocks: int, segments:
+        int, segment_length: int, source_image: int = 0, source_row: int = 0, source_pixel: int, out_image: int = 0,
+        out_row: int = 0, out_pixel: int = 0, out_block: int = 0, residual_image: int = 0, residual_row: int = 0,
+        residual_pixel: int = 0, residual_block: int = 0, int8_image: int = 0, int8_row: int = 0, int8_pixel: int =
+        0, last_lanes: int, last_bytes: int, away: int = 0, row_parts: int = 1, column_parts: int = 1, block_parts:
+        int = 1, factor: float, low: float, high: float,
+    ) -> None:
+        self.source = source
+        self.weights = weights
+        self.starts = starts
+        self.factors = factors
+        self.shifts = shifts
+        self.out = out
+        self.residual = residual
+        self.offsets = offsets
+        self.out_int8 = out_int8
+        self.images = images
+        self.rows = rows
+        self.columns = columns
+        self.blocks = blocks
+        self.segments = segments
+        self.segment_length = segment_length
+        self.source_image = source_image
+        self.source_row = source_row
+        self.source_pixel = source_pixel
+        self.out_image = out_image
+        self.out_row = out_row
+        self.out_pixel = out_pixel
+        self.out_block = out_block
+        self.residual_image = residual_image
+        self.residual_row = residual_row
+        self.residual_pixel = residual_pixel
+        self.residual_block = residual_block
+        self.int8_image = int8_image
+        self.int8_row = int8_row
+        self.int8_pixel = int8_pixel
+        self.last_lanes = last_lanes
+        self.last_bytes = last_bytes
+        self.away = away
+        self.row_parts = row_parts
+        self.column_parts = column_parts
+        self.block_parts = block_parts
+        self.factor = factor
+        self.low = low
+        self.high = high
+
+    def pointers(self) -> tuple[P | None, ...]:
+        return (self.source, self.weights, self.starts, self.factors, self.shifts, self.out, self.residual,
+            self.offsets, self.out_int8,)
+
+    def sizes(self) -> tuple[int, ...]:
+        return (self.images, self.rows, self.columns, self.blocks, self.segments, self.segment_length,
+            self.source_image, self.source_row, self.source_pixel, self.out_image, self.out_row, self.out_pixel,
+            self.out_block, self.residual_image, self.residual_row, self.residual_pixel, self.residual_block,
+            self.int8_image, self.int8_row, self.int8_pixel, self.last_lanes, self.last_bytes, self.away,
+            self.row_parts, self.column_parts, self.block_parts,)
+
+    def floats(self) -> tuple[float, ...]:
+        return (self.factor, self.low, self.high,)
+
+
+class Int8Depthwise(Arguments[P]):
+    """As int8_products, each channel by a filter of its own; weights: for each block [row of the window /
+    4][column][lane][4 rows]."""
+
+    __slots__ = (
+        "source", "weights", "starts", "factors", "shifts", "out", "residual", "out_int8", "images", "rows",
+        "columns", "blocks", "window_h", "window_w", "stride_h", "stride_w", "dilation_h", "dilation_w",
+        "source_image", "source_row", "source_pixel", "out_image", "out_row", "out_pixel", "out_block",
+        "residual_image", "residual_row", "residual_pixel", "residual_block", "int8_image", "int8_row",
+        "int8_pixel", "last_bytes", "away", "factor", "low", "high",
+    )
+    kind = Kind.INT8_DEPTHWISE
+    takes_activation = True
+    pointer_bytes = {
+        "source": 1, "weights": 1, "starts": 4, "factors": 4, "shifts": 4, "out": 4, "residual": 4, "out_int8": 1,
+    }
+    size_counts = {
+        "images": 0, "rows": 0, "columns": 0, "blocks": 0, "window_h": 0, "window_w": 0, "stride_h": 0, "stride_w":
+        0, "dilation_h": 0, "dilation_w": 0, "source_image": 0, "source_row": 0, "source_pixel": 0, "out_image": 0,
+        "out_row": 0, "out_pixel": 0, "out_block": 0, "residual_image": 0, "residual_row": 0, "residual_pixel": 0,
+        "residual_block": 0, "int8_image": 0, "int8_row": 0, "int8_pixel": 0, "last_bytes": 0, "away": 0,
+    }
+    optional = ("out", "residual", "out_int8", )
+    float_names = ("factor", "low", "high", )
+    layout = Struct("@iiq3f8Q26q3f")
+
+    def __init__(
+        self, *, source: P, weights: P, starts: P, factors: P, shifts: P, out: P | None = None, residual: P | None =
+        None, out_int8: P | None = None, images: int, rows: int, columns: int, blocks: int, window_h: int, window_w:
+        int, stride_h: int, stride_w: int, dilation_h: int, dilation_w: int, source_image: int, source_row: int,
+        source_pixel: int, out_image: int = 0, out_row: int = 0, out_pixel: int = 0, out_block: int = 0,
+        residual_image: int = 0, residual_row: int = 0, residual_pixel: int = 0, residual_block: int = 0,
+        int8_image: int = 0, int8_row: int = 0, int8_pixel: int = 0, last_bytes: int, away: int = 0, factor: float,
+        low: float, high: float,
+    ) -> None:
+        self.source = source
+        self.weights = weights
+        self.starts = starts
+        self.factors = factors
+        self.shifts = shifts
+        self.out = out
+        self.residual = residual
+        self.out_int8 = out_int8
+        self.images = images
+        self.rows = rows
+        self.columns = columns
+        self.blocks = blocks
+        self.window_h = window_h
+        self.window_w = window_w
+        self.stride_h = stride_h
+        self.stride_w = stride_w
+        self.dilation_h = dilation_h
+        self.dilation_w = dilation_w
+        self.source_image = source_image
+        self.source_row = source_row
+        self.source_pixel = source_pixel
+        self.out_image = out_image
+        self.out_row = out_row
+        self.out_pixel = out_pixel
+        self.out_block = out_block
+        self.residual_image = residual_image
+        self.residual_row = residual_row
+        self.residual_pixel = residual_pixel
+        self.residual_block = residual_block
+        self.int8_image = int8_image
+        self.int8_row = int8_row
+        self.int8_pixel = int8_pixel
+        self.last_bytes = last_bytes
+        self.away = away
+        self.factor = factor
+        self.low = low
+        self.high = high
+
+    def pointers(self) -> tuple[P | None, ...]:
+        return (self.source, self.weights, self.starts, self.factors, self.shifts, self.out, self.residual,
+            self.out_int8,)
+
+    def sizes(self) -> tuple[int, ...]:
+        return (self.images, self.rows, self.columns, self.blocks, self.window_h, self.window_w, self.stride_h,
+            self.stride_w, self.dilation_h, self.dilation_w, self.source_image, self.source_row, self.source_pixel,
+            self.out_image, self.out_row, self.out_pixel, self.out_block, self.residual_image, self.residual_row,
+            self.residual_pixel, self.residual_block, self.int8_image, self.int8_row, self.int8_pixel,
+            self.last_bytes, self.away,)
+
+    def floats(self) -> tuple[float, ...]:
+        return (self.factor, self.low, self.high,)
+
+
+class ToInt8(Arguments[P]):
+    """Floats of any strides in steps of a quantizer (as int8_products), as bytes with the channels of a pixel side
+    by side, zeros behind the last."""
+
+    __slots__ = (
+        "source", "out", "images", "rows", "columns", "channels", "source_image", "source_row", "source_pixel",
+        "source_block", "source_channel", "out_image", "out_row", "out_pixel", "away", "factor", "low", "high",
+    )
+    kind = Kind.TO_INT8
+    takes_activation = False
+    pointer_bytes = {
+        "source": 4, "out": 1,
+    }
+    size_counts = {
+        "images": 0, "rows": 0, "columns": 0, "channels": 0, "source_image": 0, "source_row": 0, "source_pixel": 0,
+        "source_block": 0, "source_channel": 0, "out_image": 0, "out_row": 0, "out_pixel": 0, "away": 0,
+    }
+    optional = ()
+    float_names = ("factor", "low", "high", )
+    layout = Struct("@iiq3f2Q13q3f")
+
+    def __init__(
+        self, *, source: P, out: P, images: int, rows: int, columns: int, channels: int, source_image: int,
+        source_row: int, source_pixel: int, source_block: int, source_channel: int, out_image: int, out_row: int,
+        out_pixel: int, away: int, factor: float, low: float, high: float,
+    ) -> None:
+        self.source = source
+        self.out = out
+        self.images = images
+        self.rows = rows
+        self.columns = columns
+        self.channels = channels
+        self.source_image = source_image
+        self.source_row = source_row
+        self.source_pixel = source_pixel
+        self.source_block = source_block
+        self.source_channel = source_channel
+        self.out_image = out_image
+        self.out_row = out_row
+        self.out_pixel = out_pixel
+        self.away = away
+        self.factor = factor
+        self.low = low
+        self.high = high
+
+    def pointers(self) -> tuple[P | None, ...]:
+        return (self.source, self.out,)
+
+    def sizes(self) -> tuple[int, ...]:
+        return (self.images, self.rows, self.columns, self.channels, self.source_image, self.source_row,
+            self.source_pixel, self.source_block, self.source_channel, self.out_image, self.out_row, self.out_pixel,
+            self.away,)
+
+    def floats(self) -> tuple[float, ...]:
+        return (self.factor, self.low, self.high,)
+
+
+class Int8Halo(Arguments[P]):
+    """Bytes of zero around images of rows and columns, both with their halo."""
+
+    __slots__ = (
+        "out", "images", "rows", "columns", "top", "bottom", "left", "right", "out_pixel",
+    )
+    kind = Kind.INT8_HALO
+    takes_activation = False
+    pointer_bytes = {
+        "out": 1,
+    }
+    size_counts = {
+        "images": 0, "rows": 0, "columns": 0, "top": 0, "bottom": 0, "left": 0, "right": 0, "out_pixel": 0,
+    }
+    optional = ()
+    float_names = ()
+    layout = Struct("@iiq3f1Q8q")
+
+    def __init__(
+        self, *, out: P, images: int, rows: int, columns: int, top: int, bottom: int, left: int, right: int,
+        out_pixel: int,
+    ) -> None:
+        self.out = out
+        self.images = images
+        self.rows = rows
+        self.columns = columns
+        self.top = top
+        self.bottom = bottom
+        self.left = left
+        self.right = right
+        self.out_pixel = out_pixel
+
+    def pointers(self) -> tuple[P | None, ...]:
+        return (self.out,)
+
+    def sizes(self) -> tuple[int, ...]:
+        return (self.images, self.rows, self.columns, self.top, self.bottom, self.left, self.right, self.out_pixel,)
+
+    def floats(self) -> tuple[float, ...]:
+        return ()
+
+
+class RoundToSteps(Arguments[P]):
+    """Floats rounded to steps: out = whole * multiplier / divisor, whole = source from -limit to limit, times
+    factor, from low to high, rounded with ties away from zero if `away`, else to even."""
+
+    __slots__ = (
+        "source", "out", "count", "away", "factor", "limit", "low", "high", "multiplier", "divisor",
+    )
+    kind = Kind.ROUND_TO_STEPS
+    takes_activation = False
+    pointer_bytes = {
+        "source": 4, "out": 4,
+    }
+    size_counts = {
+        "count": 0, "away": 0,
+    }
+    optional = ()
+    float_names = ("factor", "limit", "low", "high", "multiplier", "divisor", )
+    layout = Struct("@iiq3f2Q2q6f")
+
+    def __init__(
+        self, *, source: P, out: P, count: int, away: int, factor: float, limit: float, low: float, high: float,
+        multiplier: float, divisor: float,
+    ) -> None:
+        self.source = source
+        self.out = out
+        self.count = count
+        self.away = away
+        self.factor = factor
+        self.limit = limit
+        self.low = low
+        self.high = high
+        self.multiplier = multiplier
+        self.divisor = divisor
+
+    def pointers(self) -> tuple[P | None, ...]:
+        return (self.source, self.out,)
+
+    def sizes(self) -> tuple[int, ...]:
+        return (self.count, self.away,)
+
+    def floats(self) -> tuple[float, ...]:
+        return (self.factor, self.limit, self.low, self.high, self.multiplier, self.divisor,)
+
+
+class PackInt8(Arguments[P]):
+    """8-bit weights of any strides as those of int8_products: a segment has so many taps of `pixel` channels each,
+    zeros where there are none."""
+
+    __slots__ = (
+        "source", "out", "outputs", "channels", "taps", "segments", "segment_length", "pixel", "source_output",
+        "source_channel", "source_tap",
+    )
+    kind = Kind.PACK_INT8
+    takes_activation = False
+    pointer_bytes = {
+        "source": 1, "out": 1,
+    }
+    size_counts = {
+        "outputs": 0, "channels": 0, "taps": 0, "segments": 0, "segment_length": 0, "pixel": 0, "source_output": 0,
+        "source_channel": 0, "source_tap": 0,
+    }
+    optional = ()
+    float_names = ()
+    layout = Struct("@iiq3f2Q9q")
+
+    def __init__(
+        self, *, source: P, out: P, outputs: int, channels: int, taps: int, segments: int, segment_length: int,
+        pixel: int, source_output: int, source_channel: int, source_tap: int,
+    ) -> None:
+        self.source = source
+        self.out = out
+        self.outputs = outputs
+        self.channels = channels
+        self.taps = taps
+        self.segments = segments
+        self.segment_length = segment_length
+        self.pixel = pixel
+        self.source_output = source_output
+        self.source_channel = source_channel
+        self.source_tap = source_tap
+
+    def pointers(self) -> tuple[P | None, ...]:
+        return (self.source, self.out,)
+
+    def sizes(self) -> tuple[int, ...]:
+        return (self.outputs, self.channels, self.taps, self.segments, self.segment_length, self.pixel,
+            self.source_output, self.source_channel, self.source_tap,)
 
     def floats(self) -> tuple[float, ...]:
         return ()

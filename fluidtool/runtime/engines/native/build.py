@@ -33,7 +33,8 @@ class Variant(NamedTuple):
     """The kernels for one instruction set.
 
     lanes, tile, unroll: VL, TILE and UNROLL of src/kernels.h; needs: macros that a compiler defines for a processor that has
-    the instructions (a processor without any of them runs `portable`); units: files of src/.
+    the instructions (a processor without any of them runs `portable`); units: files of src/. Units that it lacks are those of
+    the variants before it with as many lanes.
     """
 
     name: str
@@ -47,23 +48,41 @@ class Variant(NamedTuple):
     def defines(self, unit: str) -> list[str]:
         """The preprocessor definitions for a unit."""
         table = f"ft_{self.name}_{unit}"
-        return [f"-DVL={self.lanes}", f"-DTILE={self.tile}", f"-DUNROLL={self.unroll}", f"-DTABLE={table}", *self.flags]
+        sizes = [f"-DVL={self.lanes}", f"-DTILE={self.tile}", f"-DUNROLL={self.unroll}", f"-DTABLE={table}"]
+        return [*sizes, *self.flags, *OF_UNITS.get(unit, {}).get("", ()), *OF_UNITS.get(unit, {}).get(self.name, ())]
 
 
-COMMON_UNITS = ("images", "matrices")
+COMMON_UNITS = ("images", "matrices", "int8")
+OF_UNITS = {"int8": {"": ("-ffp-contract=off",), "avx512": ("-mavx512bw",)}}
+"""Further flags of a unit, of every variant ('') or of one. Rounding to 8 bits must not depend on the instructions."""
 AVX512 = ("-mavx512f", "-mavx512dq", "-mavx2", "-mfma")
+VNNI = (*AVX512, "-mavx512bw", "-mavx512vnni")
 # The sums of a tile fill the registers: 16 of 8 lanes (12 sums, 2 weights, 1 pixel), 32 of 16 lanes (28 sums). On ARM the compiler
 # makes two NEON registers of a vector of `portable`.
 PORTABLE = Variant("portable", COMMON_UNITS)
 X86_64 = (
     Variant("avx2", COMMON_UNITS, 8, 6, 8, ("-mavx2", "-mfma"), ("__AVX2__", "__FMA__")),
-    Variant("avx512", COMMON_UNITS, 16, 14, 4, AVX512, ("__AVX512F__", "__AVX512DQ__")),
+    Variant(
+        "avx2_vnni",
+        ("int8",),
+        *(8, 6, 8),
+        ("-mavx2", "-mfma", "-mavxvnni"),
+        ("__AVX2__", "__FMA__", "__AVXVNNI__"),
+    ),
+    Variant("avx512", COMMON_UNITS, 16, 14, 4, AVX512, ("__AVX512F__", "__AVX512DQ__", "__AVX512BW__")),
+    Variant(
+        "avx512_vnni",
+        ("int8",),
+        *(16, 14, 4),
+        VNNI,
+        ("__AVX512F__", "__AVX512DQ__", "__AVX512BW__", "__AVX512VNNI__"),
+    ),
     Variant(
         "avx512_bf16",
-        ("pairs",),  # the others are those of avx512
+        ("pairs",),
         *(16, 14, 4),
-        (*AVX512, "-mavx512bw", "-mavx512bf16"),
-        ("__AVX512F__", "__AVX512DQ__", "__AVX512BW__", "__AVX512BF16__"),
+        (*VNNI, "-mavx512bf16"),
+        ("__AVX512F__", "__AVX512DQ__", "__AVX512BW__", "__AVX512VNNI__", "__AVX512BF16__"),
     ),
 )
 
@@ -102,13 +121,14 @@ def flags(command: list[str]) -> tuple[list[str], list[str]]:
 
 
 def variants(command: list[str]) -> list[Variant]:
-    """Every variant that a compiler supports. AVX512-BF16 is left out where it is untested: on Windows and macOS."""
+    """Every variant that a compiler supports. Those that add to others are untested on Windows and macOS, and left out."""
     compiling, _ = flags(command)
     machine = macros(command, *compiling)
     if "__x86_64__" not in machine:
         return [PORTABLE]
-    untried = {"avx512_bf16"} if machine & {"_WIN64", "__APPLE__"} else set()
-    return [PORTABLE, *(each for each in X86_64 if each.name not in untried and macros(command, *each.flags))]
+    untried = bool(machine & {"_WIN64", "__APPLE__"})
+    known = [each for each in X86_64 if each.units == COMMON_UNITS or not untried]
+    return [PORTABLE, *(each for each in known if macros(command, *each.flags))]
 
 
 def variants_of_this_processor(command: list[str]) -> list[Variant]:
@@ -118,8 +138,18 @@ def variants_of_this_processor(command: list[str]) -> list[Variant]:
     usable = [each for each in there if each.needs and machine >= set(each.needs)]
     if not usable:
         return [PORTABLE]
-    best = usable[-1]
-    return [each for each in usable if each is best or (best.units != COMMON_UNITS and each.lanes == best.lanes)]
+    return with_their_base(usable, {usable[-1].name})
+
+
+def with_their_base(there: list[Variant], names: set[str]) -> list[Variant]:
+    """The variants of these names, and those that they add to."""
+    added = {each.lanes for each in there if each.name in names and each.units != COMMON_UNITS}
+    last = max((number for number, each in enumerate(there) if each.name in names), default=-1)
+    return [
+        each
+        for number, each in enumerate(there)
+        if each.name in names or (each.lanes in added and each is not PORTABLE and number < last)
+    ]
 
 
 def chosen_variants(command: list[str], wanted: str) -> list[Variant]:
@@ -136,9 +166,7 @@ def chosen_variants(command: list[str], wanted: str) -> list[Variant]:
     if unknown := set(names) - {each.name for each in there}:
         known = ", ".join(each.name for each in there)
         raise ValueError(f"{CHOICE}: {', '.join(sorted(unknown))}: this compiler supports all, or some of {known}")
-    if "avx512_bf16" in names:
-        names.append("avx512")
-    return [each for each in there if each.name in names]
+    return with_their_base(there, set(names))
 
 
 def units(chosen: list[Variant]) -> list[tuple[Path, list[str]]]:

@@ -14,7 +14,16 @@ from fluidtool.records import dataclass
 from fluidtool.runtime.engines.base import Kernel
 from fluidtool.runtime.engines.native.compiler import NativeRegion, compile_region
 from fluidtool.runtime.engines.native.constants import Packed, PackedConstants
-from fluidtool.runtime.engines.native.library import BUILD, SWITCH, Library, absence, library, switched_off
+from fluidtool.runtime.engines.native.library import (
+    BUILD,
+    INT8,
+    SWITCH,
+    Library,
+    absence,
+    is_off,
+    library,
+    switched_off,
+)
 from fluidtool.runtime.graph.ir import EngineFaultError
 from fluidtool.runtime.graph.spec import RegionSpec
 
@@ -27,6 +36,7 @@ class NativeEngine:
 
     library: Library
     any_rows: bool = True
+    int8: bool = True
     name: str = "native"
 
     @property
@@ -89,7 +99,8 @@ def open_engine(precision: str, *, required: bool) -> NativeEngine | None:
         if required:
             raise DeviceError(f"the native engine is not available; {absence() or f'build it by {BUILD}'}")
         return None
-    return NativeEngine(found if precision == "float32" else replace(found, precision=precision))
+    library_of_it = found if precision == "float32" else replace(found, precision=precision)
+    return NativeEngine(library_of_it, int8=not is_off(INT8))
 
 
 def why_not() -> str:

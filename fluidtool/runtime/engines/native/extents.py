@@ -369,6 +369,86 @@ def _pairs(s: abi.Pairs[Pointer], on: Setting) -> Touched:
     yield reach("out_halves", on.width, *halves)
 
 
+# ---------------------------------------------------------------- 8 bits
+def _ends(s: abi.Int8Products[Pointer] | abi.Int8Depthwise[Pointer], on: Setting, lanes: int) -> Touched:
+    """What follows the sums: constants by channel, the residual, the results."""
+    need(0 < s.last_bytes <= on.width and (s.out is not None or s.out_int8 is not None), "results")
+    for name in ("starts", "factors", "shifts"):
+        yield reach(name, s.blocks * on.width)
+    pixels = (s.images, s.out_image), (s.rows, s.out_row), (s.columns, s.out_pixel)
+    yield "out", *blocks_of(on.width, s.blocks, s.out_block, pixels, lanes)
+    pixels = (s.images, s.residual_image), (s.rows, s.residual_row), (s.columns, s.residual_pixel)
+    yield "residual", *blocks_of(on.width, s.blocks, s.residual_block, pixels, lanes)
+    pixels = (s.images, s.int8_image), (s.rows, s.int8_row), (s.columns, s.int8_pixel)
+    yield "out_int8", *blocks_of(on.width, s.blocks, on.width, pixels, s.last_bytes)
+
+
+@touches(abi.Int8Products)
+def _int8_products(s: abi.Int8Products[Pointer], on: Setting) -> Touched:
+    need(min(s.rows, s.segments, s.row_parts, s.block_parts, s.column_parts) > 0, "parts")
+    need(on.tasks == s.row_parts * s.block_parts * s.column_parts, "as many tasks as parts")
+    need(0 < s.last_lanes <= on.width and s.segment_length > 0 and s.segment_length % 4 == 0, "four bytes at a time")
+    table = table_of(s.offsets)
+    need(table.size >= s.segments, "an offset for each segment")
+    least, most = least_and_most(table[: s.segments])
+    low, high = span(s.segment_length, (s.images, s.source_image), (s.rows, s.source_row), (s.columns, s.source_pixel))
+    yield "source", low + least, high + most
+    yield reach("weights", s.segments * s.segment_length * s.blocks * on.width)
+    yield from _ends(s, on, s.last_lanes)
+
+
+@touches(abi.Int8Depthwise)
+def _int8_depthwise(s: abi.Int8Depthwise[Pointer], on: Setting) -> Touched:
+    need(min(s.window_h, s.window_w, s.stride_h, s.stride_w, s.dilation_h, s.dilation_w) > 0, "windows")
+    need(min(s.images, s.rows, s.blocks) > 0, "results")
+    yield reach(
+        "source",
+        on.width,
+        (s.images, s.source_image),
+        (s.rows, s.stride_h * s.source_row),
+        (s.columns, s.stride_w * s.source_pixel),
+        (s.window_h, s.dilation_h * s.source_row),
+        (s.window_w, s.dilation_w * s.source_pixel),
+        (s.blocks, on.width),
+    )
+    yield reach("weights", s.blocks * -(-s.window_h // 4) * s.window_w * 4 * on.width)
+    yield from _ends(s, on, on.width)
+
+
+@touches(abi.ToInt8)
+def _to_int8(s: abi.ToInt8[Pointer], on: Setting) -> Touched:
+    need(min(s.images, s.rows, s.columns, s.channels) > 0 and s.out_pixel >= s.channels, "pixels with room")
+    pixels = (s.images, s.source_image), (s.rows, s.source_row), (s.columns, s.source_pixel)
+    if s.source_channel == 1:
+        lanes = s.channels - (on.blocks(s.channels) - 1) * on.width
+        yield "source", *blocks_of(on.width, on.blocks(s.channels), s.source_block, pixels, lanes)
+    else:
+        yield reach("source", 1, *pixels, (s.channels, s.source_channel))
+    yield reach("out", s.out_pixel, (s.images, s.out_image), (s.rows, s.out_row), (s.columns, s.out_pixel))
+
+
+@touches(abi.Int8Halo)
+def _int8_halo(s: abi.Int8Halo[Pointer], on: Setting) -> Touched:
+    need(min(s.top, s.bottom, s.left, s.right, s.out_pixel) >= 0, "sizes that are not negative")
+    need(s.top + s.bottom <= s.rows and s.left + s.right <= s.columns, "a halo within the image")
+    yield reach("out", s.images * s.rows * s.columns * s.out_pixel)
+
+
+@touches(abi.RoundToSteps)
+def _round_to_steps(s: abi.RoundToSteps[Pointer], on: Setting) -> Touched:
+    yield reach("source", s.count)
+    yield reach("out", s.count)
+
+
+@touches(abi.PackInt8)
+def _pack_int8(s: abi.PackInt8[Pointer], on: Setting) -> Touched:
+    need(s.segment_length == s.taps * s.pixel and s.pixel % 4 == 0 and s.channels <= s.pixel, "whole segments")
+    yield reach(
+        "source", 1, (s.outputs, s.source_output), (s.channels, s.source_channel), (s.segments * s.taps, s.source_tap)
+    )
+    yield reach("out", on.whole(s.outputs) * s.segments * s.segment_length)
+
+
 # ---------------------------------------------------------------- constants that are packed
 @touches(abi.Pack)
 def _pack(s: abi.Pack[Pointer], on: Setting) -> Touched:

@@ -149,6 +149,53 @@ class Last:
         return self.shape[0] * self.image
 
 
+BEYOND = 64  # bytes behind an image of bytes that kernels may read, whatever they are
+
+
+@dataclass(frozen=True, slots=True)
+class Bytes:
+    """Whole numbers + 128 as bytes: all channels of a pixel side by side, in rows and columns with a halo of zeros (128)."""
+
+    buffer: Buffer
+    shape: Shape  # N, C, H, W
+    halo: Halo = NO_HALO
+
+    @property
+    def pixel(self) -> int:
+        """The stride of a pixel: a multiple of four bytes, which are multiplied at once."""
+        return -(-self.shape[1] // 4) * 4
+
+    @property
+    def row(self) -> int:
+        """The stride of a row."""
+        return (self.shape[3] + self.halo[1] + self.halo[3]) * self.pixel
+
+    @property
+    def rows(self) -> int:
+        """Rows of an image, halo included."""
+        return self.shape[2] + self.halo[0] + self.halo[2]
+
+    @property
+    def image(self) -> int:
+        """Stride of an image."""
+        return self.rows * self.row
+
+    @property
+    def origin(self) -> int:
+        """The offset of the first pixel inside the halo."""
+        return self.halo[0] * self.row + self.halo[1] * self.pixel
+
+    @property
+    def size(self) -> int:
+        """The total number of bytes."""
+        return self.shape[0] * self.image
+
+    @property
+    def floats(self) -> int:
+        """Its size in memory, in floats."""
+        return -(-(self.size + BEYOND) // 4)
+
+
 Image = Blocked | Last
 Pointer = tuple[Buffer, int]  # where in a buffer, in floats
 

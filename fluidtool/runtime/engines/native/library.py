@@ -20,7 +20,7 @@ from fluidtool.runtime.engines.native.layouts import ThreadMemory
 from fluidtool.runtime.engines.threads import MOST_THREADS, thread_count
 
 FOLDER = Path(__file__).parent
-SWITCH, INSTRUCTIONS = "FLUIDTOOL_NATIVE", "FLUIDTOOL_INSTRUCTIONS"
+SWITCH, INSTRUCTIONS, INT8 = "FLUIDTOOL_NATIVE", "FLUIDTOOL_INSTRUCTIONS", "FLUIDTOOL_INT8"
 PAIRS = "avx512_bf16"  # the instructions of src/pairs.c
 BUILD = "python -m fluidtool.runtime.engines.native.build"
 
@@ -82,7 +82,12 @@ def library_path() -> Path | None:
 
 def switched_off() -> bool:
     """Whether FLUIDTOOL_NATIVE disables it."""
-    return os.environ.get(SWITCH, "").lower() in {"0", "off", "no", "false"}
+    return is_off(SWITCH)
+
+
+def is_off(variable: str) -> bool:
+    """Whether an environment variable says no."""
+    return os.environ.get(variable, "").lower() in {"0", "off", "no", "false"}
 
 
 def library() -> Library | None:

@@ -33,6 +33,8 @@ LAYOUTS = {
     Kind.UNBLOCK: "blocks of {} to rows",
     Kind.HALO: "blocks of {}",
     Kind.NARROW: "to blocks of {}",
+    Kind.TO_INT8: "to bytes",
+    Kind.INT8_HALO: "bytes",
 }
 OPERATIONS = {
     registry.ADD: "add",
@@ -199,7 +201,7 @@ def kernel_call_view(kernel_call: KernelCall, width: int) -> KernelCallView:
     if node is None:  # a copy to the caller's output
         return KernelCallView(kernel, "", "", (), layout.format(lanes), kernel_call.tasks)
     name = OPERATIONS.get(node.attrs.get("operation", -1), node.kind.replace("_", " "))
-    if kernel_call.kind in (Kind.BLOCK, Kind.UNBLOCK, Kind.HALO, Kind.PACK, Kind.NARROW):
+    if kernel_call.kind in (Kind.PACK, *LAYOUTS):
         return KernelCallView(kernel, f"for {name}", "", (), layout.format(lanes), kernel_call.tasks)
     parts = [] if node.kind == "unary" else [name]
     parts += ["residual"] if node.residual is not None else []

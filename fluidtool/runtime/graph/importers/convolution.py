@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fluidtool.ir import Operator
+from fluidtool.runtime.graph.importers.quantization import use_8_bits
 from fluidtool.runtime.graph.importers.registry import ADD, MULTIPLY, GraphBuilder, imports, need
 from fluidtool.runtime.graph.ir import Activation, Shape, Value
 
@@ -66,6 +67,7 @@ def _conv(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
         pads=(top, left, bottom, right),
         groups=groups,
     )
+    use_8_bits(r, op, "Filter", 0)
 
 
 @imports("batch_norm")

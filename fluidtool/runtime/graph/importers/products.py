@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fluidtool.ir import Operator
+from fluidtool.runtime.graph.importers.quantization import use_8_bits
 from fluidtool.runtime.graph.importers.registry import AFFINE, GraphBuilder, imports, need
 from fluidtool.runtime.graph.ir import NONE, Activation
 
@@ -20,6 +21,8 @@ def _mul(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     need(y.array is not None and y.array.dtype == np.float32, "mul by a computed value")
     shape = (*x.shape[:left], *y.shape[right:])
     r.add("product", [x], op, "Out", shape, matrix=(rows, depth), weights=y.array.reshape(depth, columns), shift=None)
+    if right == len(y.shape) - 1:
+        use_8_bits(r, op, "Y", right)
 
 
 @imports("fc")
@@ -34,6 +37,7 @@ def _fc(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     matrix = (prod(x.shape[:left]), prod(x.shape[left:]))
     shift = None if bias is None else bias.reshape(-1)
     r.add("product", [x], op, "Out", shape, Activation(1 if act else 0), matrix=matrix, weights=weights, shift=shift)
+    use_8_bits(r, op, "W", 1)
 
 
 @imports("matmul", "matmul_v2")
@@ -54,6 +58,7 @@ def _matmul(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
         weights = weights if alpha == 1.0 else weights * np.float32(alpha)
         shape = (*x.shape[:-1], columns)
         r.add("product", [x], op, "Out", shape, matrix=(prod(x.shape[:-1]), depth), weights=weights, shift=None)
+        use_8_bits(r, op, "Y", 0 if swap_y else 1, float(np.float32(alpha)), swap_y)
         return
     need(x.shape[:-2] == y.shape[:-2] and 2 < len(x.shape) <= 4, "matmul with broadcasting")
     factor = NONE if alpha == 1.0 else Activation(AFFINE, (alpha, 0.0))

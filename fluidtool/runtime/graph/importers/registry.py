@@ -8,6 +8,7 @@ from typing import Any
 
 from fluidtool.ir import Operator
 from fluidtool.runtime.graph.ir import NONE, Activation, Node, UnsupportedError, Value
+from fluidtool.runtime.graph.quantization import Quantizer, WholeWeights
 
 Lod = tuple[tuple[int, ...], ...]
 IMPORTERS: dict[str, Callable[[GraphBuilder, Operator, dict[str, Any]], None]] = {}
@@ -44,6 +45,8 @@ class GraphBuilder:
         self.values: dict[str, Value] = {}
         self.nodes: list[Node] = []
         self.lods: dict[str, Lod] = {}
+        self.quantizers: dict[Value, Quantizer] = {}  # of activations that were rounded to steps
+        self.whole: dict[Value, WholeWeights] = {}  # of weights that were
         self.frames: dict[Value, Value] = {}  # volume -> the same elements as a sequence of images
 
     def get(self, op: Operator, slot: str, integer: bool = False) -> Value:

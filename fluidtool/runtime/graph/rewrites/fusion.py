@@ -12,8 +12,11 @@ from fluidtool.runtime.graph.ir import NONE, Activation, Node, Value
 from fluidtool.runtime.graph.rewrites.rewriting import ELSEWHERE, NoMatch, Producer, Rewrite, merged
 from fluidtool.runtime.graph.weights import scaled
 
-ACTIVE = ("conv", "conv3d", "conv_transpose", "affine", "product", "matmul", "binary", "layer_norm", "group_norm")
-BY_CHANNEL = ("conv", "conv3d", "conv_transpose", "affine")
+ACTIVE = (
+    "conv", "conv_int8", "conv3d", "conv_transpose", "affine", "product", "product_int8", "matmul", "binary",
+    "layer_norm", "group_norm",
+)  # fmt: skip
+BY_CHANNEL = ("conv", "conv_int8", "conv3d", "conv_transpose", "affine")
 READ_ELSEWHERE = NoMatch("the producer is an input, or has other readers")
 ACTIVE_ALREADY = NoMatch("the producer has an activation")
 
@@ -59,7 +62,7 @@ def fold_affine_of_products(node: Node, alone: Producer) -> Rewrite | NoMatch:
     if node.kind != "binary" or node.attrs["operation"] not in (ADD, MULTIPLY) or node.inputs[1].array is None:
         return ELSEWHERE
     before, numbers = alone(node.inputs[0]), node.inputs[1].array
-    if before is None or before.kind != "product":
+    if before is None or before.kind not in ("product", "product_int8"):
         return ELSEWHERE
     columns = before.attrs["weights"].shape[1]
     by_row = columns > 1 and prod(node.attrs["y_shape"]) == node.attrs["y_shape"][-1] == columns
@@ -68,7 +71,10 @@ def fold_affine_of_products(node: Node, alone: Producer) -> Rewrite | NoMatch:
     if before.activation != NONE:
         return ACTIVE_ALREADY
     old, numbers = before.attrs["shift"], numbers.reshape(-1)
-    if node.attrs["operation"] == ADD:
+    if node.attrs["operation"] == MULTIPLY and before.kind == "product_int8":
+        scale, shift = before.attrs["scale"], None if old is None else old * numbers
+        folded = {"scale": numbers if scale is None else scale * numbers, "shift": shift}
+    elif node.attrs["operation"] == ADD:
         folded = {"shift": numbers if old is None else old + numbers}
     else:
         folded = {"weights": scaled(before.attrs["weights"], numbers), "shift": None if old is None else old * numbers}
@@ -153,7 +159,7 @@ def fold_residual(node: Node, alone: Producer) -> Rewrite | NoMatch:
 
 def _may_add(before: Node, other: Value) -> bool:
     return (
-        (before.kind in ("conv", "conv3d", "product") or is_by_channel(before))
+        (before.kind in ("conv", "conv_int8", "conv3d", "product", "product_int8") or is_by_channel(before))
         and before.residual is None
         and before.activation is NONE
         and other.array is None

@@ -14,6 +14,7 @@ from fluidtool.runtime.engines.native.layouts import (
     NO_HALO,
     Blocked,
     Buffer,
+    Bytes,
     Halo,
     Plain,
     constant,
@@ -59,6 +60,9 @@ class Lowering:
     halves: dict[tuple[Value, Shape], Blocked] = field(default_factory=dict)
     half_uses: Counter[tuple[Value, Shape]] = field(default_factory=Counter)
     half_halos: dict[Value, Halo] = field(default_factory=dict)
+    bytes: dict[tuple[Value, Shape], Bytes] = field(default_factory=dict)
+    bytes_of: Any = None
+    """What lies as bytes (lowering/int8.py)."""
     offsets: dict[Value, Buffer] = field(default_factory=dict)
     operands: tuple[Value, ...] = ()
     outputs: frozenset[Value] = frozenset()

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define FT_ABI 0xbdb9b594u /* another for another layout */
+#define FT_ABI 0x9ff03d33u /* another for another layout */
 
 enum ft_kind {
     FT_CONVOLUTION, FT_DEPTHWISE, FT_POOL, FT_BLOCK, FT_UNBLOCK, FT_HALO, FT_ELEMENTWISE, FT_SOFTMAX, FT_LAYER_NORM,
@@ -21,7 +21,8 @@ enum ft_kind {
     FT_POOL_REGIONS, FT_VITERBI, FT_SOFTMAX_SEQUENCES, FT_COSINE, FT_FTRL, FT_RMSPROP, FT_DESCEND,
     FT_DEPTHWISE_PLANES, FT_DEPTHWISE_PLANES_GRADIENT, FT_CROSS_ENTROPY, FT_CROSS_ENTROPY_GRADIENT,
     FT_ACTIVATION_GRADIENT, FT_REGROUP, FT_LOCAL_RESPONSE, FT_PROJECTED_SEQUENCES, FT_SUPPRESS_POLYGONS,
-    FT_SAMPLE_PLANES, FT_FEW_ROWS, FT_KINDS
+    FT_SAMPLE_PLANES, FT_FEW_ROWS, FT_INT8_PRODUCTS, FT_INT8_DEPTHWISE, FT_TO_INT8, FT_INT8_HALO, FT_ROUND_TO_STEPS,
+    FT_PACK_INT8, FT_KINDS
 };
 
 enum ft_activation {
@@ -1244,6 +1245,95 @@ typedef struct ft_few_rows {
     int64_t rows, depth, columns;
 } ft_few_rows;
 
+/* A convolution of bytes (whole numbers + 128), or a product as one of a single tap over rows as pixels: for each
+   pixel and channel activation((starts + sum over segments s, k of source[pixel + offsets[s] + k] * weights[s][k])
+   * factors + shifts + residual), as floats in out, and in steps of the next quantizer - times factor, from low to
+   high, ties away from zero if `away` - as bytes in out_int8, `last_bytes` of the last block; at least one of them.
+   Weights: for each block [segment][k / 4][lane][4]. tasks = row_parts * column_parts * block_parts. */
+typedef struct ft_int8_products {
+    int32_t kind, activation;
+    int64_t tasks;
+    ft_constants constants;
+    const uint8_t *source;
+    const int8_t *weights;
+    const int32_t *starts;
+    const float *factors;
+    const float *shifts;
+    float *out;
+    const float *residual;
+    const int64_t *offsets;
+    uint8_t *out_int8;
+    int64_t images, rows, columns, blocks, segments, segment_length, source_image, source_row, source_pixel,
+        out_image, out_row, out_pixel, out_block, residual_image, residual_row, residual_pixel, residual_block,
+        int8_image, int8_row, int8_pixel, last_lanes, last_bytes, away, row_parts, column_parts, block_parts;
+    float factor, low, high;
+} ft_int8_products;
+
+/* As int8_products, each channel by a filter of its own; weights: for each block [row of the window /
+   4][column][lane][4 rows]. */
+typedef struct ft_int8_depthwise {
+    int32_t kind, activation;
+    int64_t tasks;
+    ft_constants constants;
+    const uint8_t *source;
+    const int8_t *weights;
+    const int32_t *starts;
+    const float *factors;
+    const float *shifts;
+    float *out;
+    const float *residual;
+    uint8_t *out_int8;
+    int64_t images, rows, columns, blocks, window_h, window_w, stride_h, stride_w, dilation_h, dilation_w,
+        source_image, source_row, source_pixel, out_image, out_row, out_pixel, out_block, residual_image,
+        residual_row, residual_pixel, residual_block, int8_image, int8_row, int8_pixel, last_bytes, away;
+    float factor, low, high;
+} ft_int8_depthwise;
+
+/* Floats of any strides in steps of a quantizer (as int8_products), as bytes with the channels of a pixel side by
+   side, zeros behind the last. */
+typedef struct ft_to_int8 {
+    int32_t kind, activation;
+    int64_t tasks;
+    ft_constants constants;
+    const float *source;
+    uint8_t *out;
+    int64_t images, rows, columns, channels, source_image, source_row, source_pixel, source_block, source_channel,
+        out_image, out_row, out_pixel, away;
+    float factor, low, high;
+} ft_to_int8;
+
+/* Bytes of zero around images of rows and columns, both with their halo. */
+typedef struct ft_int8_halo {
+    int32_t kind, activation;
+    int64_t tasks;
+    ft_constants constants;
+    uint8_t *out;
+    int64_t images, rows, columns, top, bottom, left, right, out_pixel;
+} ft_int8_halo;
+
+/* Floats rounded to steps: out = whole * multiplier / divisor, whole = source from -limit to limit, times factor,
+   from low to high, rounded with ties away from zero if `away`, else to even. */
+typedef struct ft_round_to_steps {
+    int32_t kind, activation;
+    int64_t tasks;
+    ft_constants constants;
+    const float *source;
+    float *out;
+    int64_t count, away;
+    float factor, limit, low, high, multiplier, divisor;
+} ft_round_to_steps;
+
+/* 8-bit weights of any strides as those of int8_products: a segment has so many taps of `pixel` channels each,
+   zeros where there are none. */
+typedef struct ft_pack_int8 {
+    int32_t kind, activation;
+    int64_t tasks;
+    ft_constants constants;
+    const int8_t *source;
+    int8_t *out;
+    int64_t outputs, channels, taps, segments, segment_length, pixel, source_output, source_channel, source_tap;
+} ft_pack_int8;
+
 /* A call of any kernel. */
 typedef union ft_call {
     ft_any any;
@@ -1331,6 +1421,12 @@ typedef union ft_call {
     ft_suppress_polygons suppress_polygons;
     ft_sample_planes sample_planes;
     ft_few_rows few_rows;
+    ft_int8_products int8_products;
+    ft_int8_depthwise int8_depthwise;
+    ft_to_int8 to_int8;
+    ft_int8_halo int8_halo;
+    ft_round_to_steps round_to_steps;
+    ft_pack_int8 pack_int8;
 } ft_call;
 
 _Static_assert(offsetof(ft_convolution, source) == 32 && offsetof(ft_convolution, images) == 80 &&
@@ -1501,6 +1597,18 @@ _Static_assert(offsetof(ft_sample_planes, source) == 32 && offsetof(ft_sample_pl
                sizeof(ft_sample_planes) == 112, "sample_planes");
 _Static_assert(offsetof(ft_few_rows, source) == 32 && offsetof(ft_few_rows, rows) == 56 && sizeof(ft_few_rows) ==
                80, "few_rows");
+_Static_assert(offsetof(ft_int8_products, source) == 32 && offsetof(ft_int8_products, images) == 104 &&
+               offsetof(ft_int8_products, factor) == 312 && sizeof(ft_int8_products) == 328, "int8_products");
+_Static_assert(offsetof(ft_int8_depthwise, source) == 32 && offsetof(ft_int8_depthwise, images) == 96 &&
+               offsetof(ft_int8_depthwise, factor) == 304 && sizeof(ft_int8_depthwise) == 320, "int8_depthwise");
+_Static_assert(offsetof(ft_to_int8, source) == 32 && offsetof(ft_to_int8, images) == 48 && offsetof(ft_to_int8,
+               factor) == 152 && sizeof(ft_to_int8) == 168, "to_int8");
+_Static_assert(offsetof(ft_int8_halo, out) == 32 && offsetof(ft_int8_halo, images) == 40 && sizeof(ft_int8_halo) ==
+               104, "int8_halo");
+_Static_assert(offsetof(ft_round_to_steps, source) == 32 && offsetof(ft_round_to_steps, count) == 48 &&
+               offsetof(ft_round_to_steps, factor) == 64 && sizeof(ft_round_to_steps) == 88, "round_to_steps");
+_Static_assert(offsetof(ft_pack_int8, source) == 32 && offsetof(ft_pack_int8, outputs) == 48 && sizeof(ft_pack_int8)
+               == 120, "pack_int8");
 _Static_assert(sizeof(ft_call) == 328, "calls");
 
 #endif

@@ -9,19 +9,34 @@
 
 /* The instruction sets that build.py compiled units for: it defines FT_BUILT_… for each. */
 #if FT_BUILT_PORTABLE
-extern const ft_table ft_portable_images, ft_portable_matrices;
+extern const ft_table ft_portable_images, ft_portable_matrices, ft_portable_int8;
 #endif
 #if FT_BUILT_AVX2
-extern const ft_table ft_avx2_images, ft_avx2_matrices;
+extern const ft_table ft_avx2_images, ft_avx2_matrices, ft_avx2_int8;
+#if FT_BUILT_AVX2_VNNI
+extern const ft_table ft_avx2_vnni_int8;
+#endif
 #endif
 #if FT_BUILT_AVX512
-extern const ft_table ft_avx512_images, ft_avx512_matrices;
+extern const ft_table ft_avx512_images, ft_avx512_matrices, ft_avx512_int8;
+#if FT_BUILT_AVX512_VNNI
+extern const ft_table ft_avx512_vnni_int8;
 #endif
 #if FT_BUILT_AVX512_BF16
 extern const ft_table ft_avx512_bf16_pairs;
 #endif
+#endif
 
-#define UNITS 3
+#if FT_BUILT_AVX2_VNNI
+#include <cpuid.h>
+/* AVX-VNNI, which compilers have not long known to ask for. */
+static int has_avx_vnni(void) {
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);
+}
+#endif
+
+#define UNITS 4
 typedef struct {
     const char *name;
     int64_t width; /* floats in a vector */
@@ -29,24 +44,34 @@ typedef struct {
     const ft_table *units[UNITS];
 } variant;
 
-#define VARIANTS 4
+#define VARIANTS 6
 /* The variants of this build, the best first; how many. */
 static int variants(variant *found) {
     int count = 0;
 #if FT_BUILT_AVX512
-    const int avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq");
+    const int avx512 =
+        __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw");
+#if FT_BUILT_AVX512_VNNI
+    const int vnni = avx512 && __builtin_cpu_supports("avx512vnni");
 #if FT_BUILT_AVX512_BF16
-    const int bf16 = avx512 && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512bw");
-    found[count++] = (variant){"avx512_bf16", 16, bf16, {&ft_avx512_images, &ft_avx512_matrices, &ft_avx512_bf16_pairs}};
+    const int bf16 = vnni && __builtin_cpu_supports("avx512bf16");
+    found[count++] = (variant){
+        "avx512_bf16", 16, bf16, {&ft_avx512_images, &ft_avx512_matrices, &ft_avx512_vnni_int8, &ft_avx512_bf16_pairs}};
 #endif
-    found[count++] = (variant){"avx512", 16, avx512, {&ft_avx512_images, &ft_avx512_matrices}};
+    found[count++] = (variant){"avx512_vnni", 16, vnni, {&ft_avx512_images, &ft_avx512_matrices, &ft_avx512_vnni_int8}};
+#endif
+    found[count++] = (variant){"avx512", 16, avx512, {&ft_avx512_images, &ft_avx512_matrices, &ft_avx512_int8}};
 #endif
 #if FT_BUILT_AVX2
     const int avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    found[count++] = (variant){"avx2", 8, avx2, {&ft_avx2_images, &ft_avx2_matrices}};
+#if FT_BUILT_AVX2_VNNI
+    const int avx_vnni = avx2 && has_avx_vnni();
+    found[count++] = (variant){"avx2_vnni", 8, avx_vnni, {&ft_avx2_images, &ft_avx2_matrices, &ft_avx2_vnni_int8}};
+#endif
+    found[count++] = (variant){"avx2", 8, avx2, {&ft_avx2_images, &ft_avx2_matrices, &ft_avx2_int8}};
 #endif
 #if FT_BUILT_PORTABLE
-    found[count++] = (variant){"portable", 8, 1, {&ft_portable_images, &ft_portable_matrices}};
+    found[count++] = (variant){"portable", 8, 1, {&ft_portable_images, &ft_portable_matrices, &ft_portable_int8}};
 #endif
     return count;
 }

@@ -1,0 +1,469 @@
+/* Products of 8-bit numbers with 32-bit sums: convolutions, products of matrices (convolutions of one tap over rows as pixels),
+   depthwise convolutions, and the way from floats to 8 bits. A unit of its own, since its inner step has an instruction on some
+   processors (AVX512-VNNI, AVX-VNNI); elsewhere the same sums come from products of 16 bits, or of 32.
+
+   A whole number q of a quantizer, -128 to 127, lies as the byte q + 128, with all channels of a pixel side by side and zeros
+   (bytes 128) around the image. Sums start at -128 times the sum of a filter, which takes the 128 back. All float arithmetic is
+   in the order written here (the unit is compiled without contraction), so that every variant gives the same bits. */
+#include "kernels.h"
+
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+typedef uint8_t byte __attribute__((may_alias));
+typedef int32_t word __attribute__((aligned(1), may_alias));
+typedef veci veci_any __attribute__((aligned(1), may_alias));
+typedef uint8_t bytes __attribute__((vector_size(VL)));
+
+#if defined(__AVX512VNNI__)
+#define PIXELS_AT_ONCE 14
+#elif VL == 16
+#define PIXELS_AT_ONCE 12
+#elif defined(__AVXVNNI__)
+#define PIXELS_AT_ONCE 6
+#else
+#define PIXELS_AT_ONCE 4
+#endif
+
+INLINE veci all_words(int32_t word) {
+#if VL == 16
+    return (veci){FOUR(word), FOUR(word), FOUR(word), FOUR(word)};
+#else
+    return (veci){FOUR(word), FOUR(word)};
+#endif
+}
+
+INLINE veci load_words(const void *from) { return (veci) * (const veci_any *)from; }
+
+/* sum + the products of four bytes of x without sign with four of w with sign, in each lane. */
+INLINE veci add_products(veci sum, veci x, veci w) {
+#if defined(__AVX512VNNI__)
+    return (veci)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)x, (__m512i)w);
+#elif defined(__AVXVNNI__)
+    return (veci)_mm256_dpbusd_avx_epi32((__m256i)sum, (__m256i)x, (__m256i)w);
+#elif VL == 16
+    const __m512i a = (__m512i)x, b = (__m512i)w;
+    const __m512i even = _mm512_madd_epi16(_mm512_and_si512(a, _mm512_set1_epi16(255)), _mm512_srai_epi16(_mm512_slli_epi16(b, 8), 8));
+    const __m512i odd = _mm512_madd_epi16(_mm512_srli_epi16(a, 8), _mm512_srai_epi16(b, 8));
+    return sum + (veci)even + (veci)odd;
+#elif defined(__AVX2__)
+    const __m256i a = (__m256i)x, b = (__m256i)w;
+    const __m256i even = _mm256_madd_epi16(_mm256_and_si256(a, _mm256_set1_epi16(255)), _mm256_srai_epi16(_mm256_slli_epi16(b, 8), 8));
+    const __m256i odd = _mm256_madd_epi16(_mm256_srli_epi16(a, 8), _mm256_srai_epi16(b, 8));
+    return sum + (veci)even + (veci)odd;
+#else
+    sum += (x & 255) * (w << 24 >> 24);
+    sum += (x >> 8 & 255) * (w << 16 >> 24);
+    sum += (x >> 16 & 255) * (w << 8 >> 24);
+    return sum + (x >> 24 & 255) * (w >> 24);
+#endif
+}
+
+/* ---------------------------------------------------------------- from floats to 8 bits */
+typedef struct {
+    float factor, low, high; /* steps of a quantizer in 1, and the least and the largest whole number */
+    int64_t away;            /* ties go away from zero; else to the even number */
+} quantizer;
+
+#define ROUNDER 12582912.0f /* 1.5 * 2^23: the last bits of a sum with it are the whole number */
+
+/* A value in steps, at most those that there are; what is no number gives the least. */
+INLINE vec in_steps(vec value, const quantizer *q) {
+    const vec steps = value * ALL(q->factor), low = ALL(q->low), high = ALL(q->high);
+    const vec raised = CHOOSE(steps > low, steps, low);
+    return CHOOSE(raised < high, raised, high);
+}
+
+INLINE veci to_whole(vec steps, int64_t away) {
+    if (!away) return (veci)(steps + ALL(ROUNDER)) - (veci)ALL(ROUNDER);
+    const veci whole = __builtin_convertvector(steps, veci);
+    const vec rest = steps - __builtin_convertvector(whole, vec);
+    return whole - (rest >= ALL(0.5f)) + (rest <= ALL(-0.5f)); /* a comparison that holds is -1 */
+}
+
+INLINE void store_bytes(byte *to, veci whole, int64_t count) {
+#if defined(__AVX512VNNI__) || (VL == 16 && defined(__AVX512BW__))
+    const __m128i packed = _mm512_cvtepi32_epi8((__m512i)(whole + 128));
+#else
+    const bytes packed = __builtin_convertvector(whole + 128, bytes);
+#endif
+    if (count >= VL) memcpy(to, &packed, VL);
+    else memcpy(to, &packed, (size_t)count);
+}
+
+/* ---------------------------------------------------------------- the end of a sum */
+typedef struct {
+    const int32_t *starts;
+    const float *factors, *shifts, *residual;
+    float *y;
+    byte *z;
+    int64_t y_pixel, y_block, residual_pixel, residual_block, z_pixel;
+    int64_t lanes, z_lanes; /* of the last block: floats, and bytes, that have room */
+    int32_t activation;
+    const ft_constants *constants;
+    quantizer next;
+} ending;
+
+/* Whatever follows the sums of `block` at `pixel`: factor and shift by channel, residual, activation, the next quantizer. */
+INLINE void end_sum(const ending *e, veci sum, int64_t pixel, int64_t block, const int32_t activation, const int WHOLE) {
+    const int64_t lanes = WHOLE ? VL : e->lanes, z_lanes = WHOLE ? VL : e->z_lanes;
+    vec value = __builtin_convertvector(sum, vec) * LOAD(e->factors + block * VL) + LOAD(e->shifts + block * VL);
+    if (e->residual) value += take(e->residual + pixel * e->residual_pixel + block * e->residual_block, lanes);
+    value = activate(value, activation, e->constants);
+    if (e->y) give(e->y + pixel * e->y_pixel + block * e->y_block, value, lanes);
+    if (e->z) store_bytes(e->z + pixel * e->z_pixel + block * VL, to_whole(in_steps(value, &e->next), e->next.away), z_lanes);
+}
+
+#define END_ALL(kind)                                                                                     \
+    for (int64_t b = 0; b < blocks; b++)                                                                  \
+        for (int64_t i = 0; i < pixels; i++)                                                              \
+            if (b + 1 < blocks || (e->lanes == VL && e->z_lanes == VL)) end_sum(e, sums[b * PIXELS_AT_ONCE + i], i, b, kind, 1); \
+            else end_sum(e, sums[b * PIXELS_AT_ONCE + i], i, b, kind, 0);
+
+static __attribute__((noinline)) void end_sums(const ending *e, const veci *sums, int64_t pixels, int64_t blocks) {
+    switch (e->activation) {
+        case FT_NONE: END_ALL(FT_NONE) break;
+        case FT_RELU: END_ALL(FT_RELU) break;
+        case FT_RELU6: END_ALL(FT_RELU6) break;
+        default: END_ALL(e->activation)
+    }
+}
+
+/* ---------------------------------------------------------------- products and convolutions */
+typedef struct {
+    ending end;
+    const byte *x;
+    const int8_t *w;
+    int64_t x_pixel, w_block; /* w_block: bytes of the weights of a block */
+    const int64_t *offsets;
+    int64_t segments, length;
+} byte_tile;
+
+#define EACH_PIXEL(work)                                     \
+    _Pragma("GCC unroll 2") for (int b = 0; b < BLOCKS; b++) \
+    _Pragma("GCC unroll 16") for (int i = 0; i < PIXELS; i++) work;
+
+/* PIXELS pixels of BLOCKS channel blocks, constants wherever this is called, so that sums stay in registers. */
+INLINE void sum_bytes(const int PIXELS, const int BLOCKS, const byte_tile *t) {
+    veci sum[2][PIXELS_AT_ONCE];
+    EACH_PIXEL(sum[b][i] = load_words(t->end.starts + b * VL))
+    const int8_t *w = t->w;
+    const int64_t x_pixel = t->x_pixel, w_block = t->w_block;
+    for (int64_t s = 0; s < t->segments; s++) {
+        const byte *x = t->x + t->offsets[s];
+        for (const byte *const end = x + t->length; x < end; x += 4, w += 4 * VL) {
+            veci weight[2];
+#pragma GCC unroll 2
+            for (int b = 0; b < BLOCKS; b++) weight[b] = load_words(w + b * w_block);
+#pragma GCC unroll 16
+            for (int i = 0; i < PIXELS; i++) {
+                const veci value = all_words(*(const word *)(x + i * x_pixel));
+#pragma GCC unroll 2
+                for (int b = 0; b < BLOCKS; b++) sum[b][i] = add_products(sum[b][i], value, weight[b]);
+            }
+        }
+    }
+    veci kept[2 * PIXELS_AT_ONCE];
+    EACH_PIXEL(kept[b * PIXELS_AT_ONCE + i] = sum[b][i])
+    end_sums(&t->end, kept, PIXELS, BLOCKS);
+}
+
+#define CASE(pixels) \
+    case pixels: sum_bytes(pixels, BLOCKS, t); break;
+#define TILES(name, blocks)                                        \
+    static void name(int64_t pixels, const byte_tile *t) {         \
+        enum { BLOCKS = blocks };                                  \
+        switch (pixels) { CASE(1) CASE(2) CASE(3) CASE(4) MORE_CASES } \
+    }
+#if PIXELS_AT_ONCE == 4
+#define MORE_CASES
+#elif PIXELS_AT_ONCE == 6
+#define MORE_CASES CASE(5) CASE(6)
+#elif PIXELS_AT_ONCE == 12
+#define MORE_CASES CASE(5) CASE(6) CASE(7) CASE(8) CASE(9) CASE(10) CASE(11) CASE(12)
+#else
+#define MORE_CASES CASE(5) CASE(6) CASE(7) CASE(8) CASE(9) CASE(10) CASE(11) CASE(12) CASE(13) CASE(14)
+#endif
+TILES(one_block, 1)
+TILES(two_blocks, 2)
+
+/* Rows [row, row_end) x columns [column, column_end) of one channel block or two. */
+static void sweep_bytes(const ft_int8_products *s, const byte_tile *first, int64_t blocks, int64_t row, int64_t row_end,
+                        int64_t column, int64_t column_end) {
+    const int64_t tiles = (column_end - column + PIXELS_AT_ONCE - 1) / PIXELS_AT_ONCE;
+    byte_tile t = *first;
+    const ending *end = &first->end;
+    for (; row < row_end; row++) {
+        const int64_t image = row / s->rows, line = row % s->rows;
+        for (int64_t i = 0; i < tiles; i++) {
+            int64_t from, to;
+            part(column_end - column, i, tiles, &from, &to);
+            from += column, to += column;
+            t.x = first->x + image * s->source_image + line * s->source_row + from * s->source_pixel;
+            t.end.y = end->y ? end->y + image * s->out_image + line * s->out_row + from * s->out_pixel : 0;
+            t.end.residual = end->residual
+                                 ? end->residual + image * s->residual_image + line * s->residual_row + from * s->residual_pixel
+                                 : 0;
+            t.end.z = end->z ? end->z + image * s->int8_image + line * s->int8_row + from * s->int8_pixel : 0;
+            if (blocks == 2) two_blocks(to - from, &t);
+            else one_block(to - from, &t);
+        }
+    }
+}
+
+static void int8_products(const ft_call *call, int64_t task, int64_t tasks) {
+    const ft_int8_products *s = &call->int8_products;
+    (void)tasks;
+    const int64_t by_block = task % s->block_parts, by_column = task / s->block_parts % s->column_parts,
+                  by_row = task / (s->block_parts * s->column_parts), pairs = (s->blocks + 1) / 2;
+    int64_t pair, pair_end, row, row_end, column, column_end;
+    part(pairs, by_block, s->block_parts, &pair, &pair_end);
+    part(s->images * s->rows, by_row, s->row_parts, &row, &row_end);
+    part(s->columns, by_column, s->column_parts, &column, &column_end);
+    const int64_t w_block = s->segments * s->segment_length * VL;
+    for (; pair < pair_end; pair++) {
+        const int64_t block = 2 * pair, blocks = block + 1 < s->blocks ? 2 : 1;
+        const int last = block + blocks == s->blocks;
+        const byte_tile t = {.x = (const byte *)s->source,
+                             .w = s->weights + block * w_block,
+                             .x_pixel = s->source_pixel,
+                             .w_block = w_block,
+                             .offsets = s->offsets,
+                             .segments = s->segments,
+                             .length = s->segment_length,
+                             .end = {.starts = s->starts + block * VL,
+                                     .factors = s->factors + block * VL,
+                                     .shifts = s->shifts + block * VL,
+                                     .residual = s->residual ? s->residual + block * s->residual_block : 0,
+                                     .y = s->out ? s->out + block * s->out_block : 0,
+                                     .z = s->out_int8 ? (byte *)s->out_int8 + block * VL : 0,
+                                     .y_pixel = s->out_pixel,
+                                     .y_block = s->out_block,
+                                     .residual_pixel = s->residual_pixel,
+                                     .residual_block = s->residual_block,
+                                     .z_pixel = s->int8_pixel,
+                                     .lanes = last ? s->last_lanes : VL,
+                                     .z_lanes = last ? s->last_bytes : VL,
+                                     .activation = s->activation,
+                                     .constants = &s->constants,
+                                     .next = {s->factor, s->low, s->high, s->away}}};
+        sweep_bytes(s, &t, blocks, row, row_end, column, column_end);
+    }
+}
+
+/* ---------------------------------------------------------------- depthwise: four rows of a window at a time
+   The bytes of a channel from up to four rows make the word that meets four taps of one column. */
+INLINE veci widened(const byte *x) {
+    bytes found;
+    memcpy(&found, x, VL);
+    return __builtin_convertvector(found, veci);
+}
+
+INLINE veci rows_of(const byte *x, int64_t row, int64_t count) {
+    veci found = widened(x);
+    if (count > 1) found |= widened(x + row) << 8;
+    if (count > 2) found |= widened(x + 2 * row) << 16;
+    if (count > 3) found |= widened(x + 3 * row) << 24;
+    return found;
+}
+
+#define STREAK 4 /* neighbors whose sums stay in registers */
+/* PIXELS neighbors in a row, by a window of any size. */
+INLINE void byte_taps(const int PIXELS, const int ROWS, const int COLUMNS, const int STRIDE, const ft_int8_depthwise *s,
+                      const ending *e, const byte *x, const int8_t *w) {
+    const int64_t rows = ROWS ? ROWS : s->window_h, columns = COLUMNS ? COLUMNS : s->window_w;
+    veci sum[STREAK];
+#pragma GCC unroll 8
+    for (int i = 0; i < PIXELS; i++) sum[i] = load_words(e->starts);
+    for (int64_t row = 0; row < rows; row += 4, x += 4 * s->dilation_h * s->source_row) {
+        const int64_t count = rows - row < 4 ? rows - row : 4;
+        if (ROWS && STRIDE) {
+            veci weight[5];
+#pragma GCC unroll 5
+            for (int c = 0; c < COLUMNS; c++, w += 4 * VL) weight[c] = load_words(w);
+#pragma GCC unroll 24
+            for (int j = 0; j < STRIDE * (PIXELS - 1) + COLUMNS; j++) {
+                const veci value = rows_of(x + j * s->source_pixel, s->source_row, count);
+#pragma GCC unroll 5
+                for (int c = 0; c < COLUMNS; c++)
+                    if (j >= c && (j - c) % STRIDE == 0 && (j - c) / STRIDE < PIXELS)
+                        sum[(j - c) / STRIDE] = add_products(sum[(j - c) / STRIDE], value, weight[c]);
+            }
+        } else
+            for (int64_t c = 0; c < columns; c++, w += 4 * VL) {
+                const veci weight = load_words(w);
+                const byte *from = x + c * s->dilation_w * s->source_pixel;
+#pragma GCC unroll 8
+                for (int i = 0; i < PIXELS; i++) {
+                    const byte *at = from + i * s->stride_w * s->source_pixel;
+                    sum[i] = add_products(sum[i], rows_of(at, s->dilation_h * s->source_row, count), weight);
+                }
+            }
+    }
+    end_sums(e, sum, PIXELS, 1);
+}
+
+/* So many neighbors, STREAK at most. */
+typedef void (*byte_streak)(int64_t pixels, const ft_int8_depthwise *s, const ending *e, const byte *x, const int8_t *w);
+#define BYTE_STREAKS(name, ROWS, COLUMNS, STRIDE)                                                                              \
+    static void name(int64_t pixels, const ft_int8_depthwise *s, const ending *e, const byte *x, const int8_t *w) {            \
+        switch (pixels) {                                                                                                      \
+            case 1: byte_taps(1, ROWS, COLUMNS, STRIDE, s, e, x, w); break;                                                    \
+            case 2: byte_taps(2, ROWS, COLUMNS, STRIDE, s, e, x, w); break;                                                    \
+            case 3: byte_taps(3, ROWS, COLUMNS, STRIDE, s, e, x, w); break;                                                    \
+            case 4: byte_taps(4, ROWS, COLUMNS, STRIDE, s, e, x, w); break;                                                    \
+        }                                                                                                                      \
+    }
+BYTE_STREAKS(any_window, 0, 0, 0)
+BYTE_STREAKS(bytes_3_by_1, 3, 3, 1)
+BYTE_STREAKS(bytes_3_by_2, 3, 3, 2)
+
+static byte_streak streak_of(const ft_int8_depthwise *s) {
+    if (s->window_h != 3 || s->window_w != 3 || s->dilation_h != 1 || s->dilation_w != 1 || s->stride_w > 2) return any_window;
+    return s->stride_w == 1 ? bytes_3_by_1 : bytes_3_by_2;
+}
+
+static void int8_depthwise(const ft_call *call, int64_t task, int64_t tasks) {
+    const ft_int8_depthwise *s = &call->int8_depthwise;
+    const int64_t w_block = (s->window_h + 3) / 4 * s->window_w * 4 * VL, right = s->stride_w * s->source_pixel;
+    const byte_streak streak = streak_of(s);
+    int64_t from, to;
+    part(s->images * s->rows * s->blocks, task, tasks, &from, &to);
+    for (int64_t i = from; i < to; i++) {
+        const int64_t block = i % s->blocks, row = i / s->blocks % s->rows, image = i / (s->blocks * s->rows);
+        const int last = block + 1 == s->blocks;
+        const byte *x = (const byte *)s->source + image * s->source_image + row * s->stride_h * s->source_row + block * VL;
+        ending e = {.starts = s->starts + block * VL,
+                    .factors = s->factors + block * VL,
+                    .shifts = s->shifts + block * VL,
+                    .residual = s->residual ? s->residual + image * s->residual_image + row * s->residual_row +
+                                                  block * s->residual_block
+                                            : 0,
+                    .y = s->out ? s->out + image * s->out_image + row * s->out_row + block * s->out_block : 0,
+                    .z = s->out_int8 ? (byte *)s->out_int8 + image * s->int8_image + row * s->int8_row + block * VL : 0,
+                    .y_pixel = s->out_pixel,
+                    .residual_pixel = s->residual_pixel,
+                    .z_pixel = s->int8_pixel,
+                    .lanes = VL,
+                    .z_lanes = VL,
+                    .activation = s->activation,
+                    .constants = &s->constants,
+                    .next = {s->factor, s->low, s->high, s->away}};
+        if (last) e.z_lanes = s->last_bytes;
+        const int64_t streaks = (s->columns + STREAK - 1) / STREAK;
+        for (int64_t number = 0; number < streaks; number++) {
+            int64_t column, count;
+            part(s->columns, number, streaks, &column, &count);
+            count -= column;
+            streak(count, s, &e, x + column * right, s->weights + block * w_block);
+            if (e.y) e.y += count * e.y_pixel;
+            if (e.residual) e.residual += count * e.residual_pixel;
+            if (e.z) e.z += count * e.z_pixel;
+        }
+    }
+}
+
+/* ---------------------------------------------------------------- floats to bytes */
+static void to_int8(const ft_call *call, int64_t task, int64_t tasks) {
+    const ft_to_int8 *s = &call->to_int8;
+    const quantizer q = {s->factor, s->low, s->high, s->away};
+    int64_t from, to;
+    part(s->images * s->rows, task, tasks, &from, &to);
+    for (int64_t i = from; i < to; i++) {
+        const int64_t row = i % s->rows, image = i / s->rows;
+        const float *x = s->source + image * s->source_image + row * s->source_row;
+        byte *y = (byte *)s->out + image * s->out_image + row * s->out_row;
+        if (s->source_channel == 1) { /* blocks of channels, or all of them, side by side */
+            for (int64_t block = 0; block * VL < s->out_pixel; block++) {
+                const int64_t room = s->out_pixel - block * VL < VL ? s->out_pixel - block * VL : VL;
+                const int64_t there = s->channels - block * VL;
+                for (int64_t column = 0; column < s->columns; column++) {
+                    const float *at = x + block * s->source_block + column * s->source_pixel;
+                    const vec value = there >= VL ? LOAD(at) : there > 0 ? take(at, there) : ALL(0);
+                    store_bytes(y + column * s->out_pixel + block * VL, to_whole(in_steps(value, &q), q.away), room);
+                }
+            }
+            continue;
+        }
+        for (int64_t channel = 0; channel < s->out_pixel; channel++)
+            for (int64_t column = 0; column < s->columns; column += VL) {
+                const int64_t count = s->columns - column < VL ? s->columns - column : VL;
+                const float *at = x + channel * s->source_channel + column * s->source_pixel;
+                vec value = ALL(0);
+                if (channel < s->channels && s->source_pixel == 1) value = take(at, count);
+                else if (channel < s->channels)
+                    for (int64_t k = 0; k < count; k++) value[k] = at[k * s->source_pixel];
+                const veci whole = to_whole(in_steps(value, &q), q.away) + 128;
+                for (int64_t k = 0; k < count; k++) y[(column + k) * s->out_pixel + channel] = (byte)whole[k];
+            }
+    }
+}
+
+/* The bytes of zero around images. */
+static void int8_halo(const ft_call *call, int64_t task, int64_t tasks) {
+    const ft_int8_halo *s = &call->int8_halo;
+    const int64_t pitch = s->columns * s->out_pixel;
+    int64_t from, to;
+    part(s->images, task, tasks, &from, &to);
+    for (int64_t image = from; image < to; image++) {
+        byte *y = (byte *)s->out + image * s->rows * pitch;
+        memset(y, 128, (size_t)(s->top * pitch));
+        memset(y + (s->rows - s->bottom) * pitch, 128, (size_t)(s->bottom * pitch));
+        for (int64_t row = s->top; row < s->rows - s->bottom; row++) {
+            memset(y + row * pitch, 128, (size_t)(s->left * s->out_pixel));
+            memset(y + (row + 1) * pitch - s->right * s->out_pixel, 128, (size_t)(s->right * s->out_pixel));
+        }
+    }
+}
+
+/* Floats rounded to the steps of a quantizer; what is no number stays none. */
+static void round_to_steps(const ft_call *call, int64_t task, int64_t tasks) {
+    const ft_round_to_steps *s = &call->round_to_steps;
+    int64_t from, to;
+    part(s->count, task, tasks, &from, &to);
+    for (int64_t i = from; i < to; i += VL) {
+        const int64_t count = to - i < VL ? to - i : VL;
+        const vec x = take(s->source + i, count);
+        const vec steps = ALL(s->factor) * MIN(MAX(x, ALL(-s->limit)), ALL(s->limit));
+        const vec bounded = MIN(MAX(steps, ALL(s->low)), ALL(s->high));
+        vec whole = (bounded + ALL(ROUNDER)) - ALL(ROUNDER);
+        if (s->away) {
+            const vec cut = __builtin_convertvector(__builtin_convertvector(CHOOSE(bounded == bounded, bounded, ALL(0)), veci), vec);
+            const vec rest = bounded - cut;
+            whole = cut + CHOOSE(rest >= ALL(0.5f), ALL(1), CHOOSE(rest <= ALL(-0.5f), ALL(-1), rest * ALL(0)));
+        }
+        give(s->out + i, whole * ALL(s->multiplier) / ALL(s->divisor), count);
+    }
+}
+
+/* ---------------------------------------------------------------- weights */
+static void pack_int8(const ft_call *call, int64_t task, int64_t tasks) {
+    const ft_pack_int8 *s = &call->pack_int8;
+    const int64_t blocks = (s->outputs + VL - 1) / VL, quads = s->segment_length / 4;
+    int64_t from, to;
+    part(blocks, task, tasks, &from, &to);
+    for (int64_t block = from; block < to; block++) {
+        int8_t *y = s->out + block * s->segments * s->segment_length * VL;
+        for (int64_t segment = 0; segment < s->segments; segment++)
+            for (int64_t quad = 0; quad < quads; quad++)
+                for (int64_t lane = 0; lane < VL; lane++)
+                    for (int64_t k = 0; k < 4; k++) {
+                        const int64_t output = block * VL + lane, place = quad * 4 + k;
+                        const int64_t tap = place / s->pixel, channel = place % s->pixel;
+                        const int there = output < s->outputs && channel < s->channels && tap < s->taps;
+                        *y++ = there ? s->source[output * s->source_output + channel * s->source_channel +
+                                                 (segment * s->taps + tap) * s->source_tap]
+                                     : 0;
+                    }
+    }
+}
+
+const ft_table TABLE = {
+    [FT_INT8_PRODUCTS] = int8_products,
+    [FT_INT8_DEPTHWISE] = int8_depthwise,
+    [FT_TO_INT8] = to_int8,
+    [FT_INT8_HALO] = int8_halo,
+    [FT_ROUND_TO_STEPS] = round_to_steps,
+    [FT_PACK_INT8] = pack_int8,
+};
