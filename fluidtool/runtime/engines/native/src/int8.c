@@ -70,24 +70,36 @@ typedef struct {
 
 /* A value in steps, at most those that there are; what is no number gives the least. */
 INLINE vec in_steps(vec value, const quantizer *q) {
-    const vec steps = value * ALL(q->factor), low = ALL(q->low), high = ALL(q->high);
-    const vec raised = CHOOSE(steps > low, steps, low);
-    return CHOOSE(raised < high, raised, high);
+    const vec steps = value * ALL(q->factor), raised = MAX(ALL(q->low), steps);
+    return MIN(raised, ALL(q->high));
 }
 
+/* Whole numbers + 128, in the last byte of each lane. */
 INLINE veci to_whole(vec steps, int64_t away) {
-    if (!away) return (veci)(steps + ALL(ROUNDER)) - (veci)ALL(ROUNDER);
+    if (!away) return (veci)(steps + ALL(ROUNDER + 128));
     const veci whole = __builtin_convertvector(steps, veci);
     const vec rest = steps - __builtin_convertvector(whole, vec);
-    return whole - (rest >= ALL(0.5f)) + (rest <= ALL(-0.5f)); /* a comparison that holds is -1 */
+    return 128 + whole - (rest >= ALL(0.5f)) + (rest <= ALL(-0.5f)); /* a comparison that holds is -1 */
+}
+
+/* The last byte of each lane. */
+INLINE bytes last_bytes(veci lanes) {
+#if VL == 16 && defined(__AVX512F__)
+    return (bytes)_mm512_cvtepi32_epi8((__m512i)lanes);
+#elif defined(__AVX2__)
+    const __m256i words = _mm256_and_si256((__m256i)lanes, _mm256_set1_epi32(255));
+    const __m128i shorts = _mm_packus_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+    const int64_t packed = _mm_cvtsi128_si64(_mm_packus_epi16(shorts, shorts));
+    bytes found;
+    memcpy(&found, &packed, sizeof found);
+    return found;
+#else
+    return __builtin_convertvector(lanes, bytes);
+#endif
 }
 
 INLINE void store_bytes(byte *to, veci whole, int64_t count) {
-#if defined(__AVX512VNNI__) || (VL == 16 && defined(__AVX512BW__))
-    const __m128i packed = _mm512_cvtepi32_epi8((__m512i)(whole + 128));
-#else
-    const bytes packed = __builtin_convertvector(whole + 128, bytes);
-#endif
+    const bytes packed = last_bytes(whole);
     if (count >= VL) memcpy(to, &packed, VL);
     else memcpy(to, &packed, (size_t)count);
 }
@@ -115,19 +127,49 @@ INLINE void end_sum(const ending *e, veci sum, int64_t pixel, int64_t block, con
     if (e->z) store_bytes(e->z + pixel * e->z_pixel + block * VL, to_whole(in_steps(value, &e->next), e->next.away), z_lanes);
 }
 
-#define END_ALL(kind)                                                                                     \
-    for (int64_t b = 0; b < blocks; b++)                                                                  \
-        for (int64_t i = 0; i < pixels; i++)                                                              \
-            if (b + 1 < blocks || (e->lanes == VL && e->z_lanes == VL)) end_sum(e, sums[b * PIXELS_AT_ONCE + i], i, b, kind, 1); \
-            else end_sum(e, sums[b * PIXELS_AT_ONCE + i], i, b, kind, 0);
+/* The sums of some pixels of some blocks. Y, R, Z: whether floats are stored, a residual is added, bytes are stored. */
+INLINE void end_blocks(const int32_t activation, const int Y, const int R, const int Z, const ending *e, const veci *sums,
+                       int64_t pixels, int64_t blocks) {
+    const quantizer next = e->next;
+    for (int64_t b = 0; b < blocks; b++, sums += PIXELS_AT_ONCE) {
+        if (b + 1 == blocks && (e->lanes < VL || e->z_lanes < VL)) {
+            for (int64_t i = 0; i < pixels; i++) end_sum(e, sums[i], i, b, e->activation, 0);
+            continue;
+        }
+        const vec factors = LOAD(e->factors + b * VL), shifts = LOAD(e->shifts + b * VL);
+        const float *residual = e->residual + b * e->residual_block;
+        float *y = e->y + b * e->y_block;
+        byte *z = e->z + b * VL;
+        for (int64_t i = 0; i < pixels; i++) {
+            vec value = __builtin_convertvector(sums[i], vec) * factors + shifts;
+            if (R) value += LOAD(residual + i * e->residual_pixel);
+            value = activate(value, activation, e->constants);
+            if (Y) STORE(y + i * e->y_pixel, value);
+            if (Z) store_bytes(z + i * e->z_pixel, to_whole(in_steps(value, &next), 0), VL);
+        }
+    }
+}
+
+#define END_BLOCKS(kind)                                                          \
+    if (!e->z && !e->residual) end_blocks(kind, 1, 0, 0, e, sums, pixels, blocks); \
+    else if (!e->z) end_blocks(kind, 1, 1, 0, e, sums, pixels, blocks);            \
+    else if (!e->y && !e->residual) end_blocks(kind, 0, 0, 1, e, sums, pixels, blocks); \
+    else if (e->y && e->residual) end_blocks(kind, 1, 1, 1, e, sums, pixels, blocks);   \
+    else break;                                                                    \
+    return;
 
 static __attribute__((noinline)) void end_sums(const ending *e, const veci *sums, int64_t pixels, int64_t blocks) {
-    switch (e->activation) {
-        case FT_NONE: END_ALL(FT_NONE) break;
-        case FT_RELU: END_ALL(FT_RELU) break;
-        case FT_RELU6: END_ALL(FT_RELU6) break;
-        default: END_ALL(e->activation)
-    }
+    if (!e->next.away) switch (e->activation) {
+            case FT_NONE: END_BLOCKS(FT_NONE)
+            case FT_RELU: END_BLOCKS(FT_RELU)
+            case FT_RELU6: END_BLOCKS(FT_RELU6)
+        }
+    for (int64_t b = 0; b < blocks; b++)
+        for (int64_t i = 0; i < pixels; i++) {
+            const int whole = b + 1 < blocks || (e->lanes == VL && e->z_lanes == VL);
+            if (whole) end_sum(e, sums[b * PIXELS_AT_ONCE + i], i, b, e->activation, 1);
+            else end_sum(e, sums[b * PIXELS_AT_ONCE + i], i, b, e->activation, 0);
+        }
 }
 
 /* ---------------------------------------------------------------- products and convolutions */
@@ -255,9 +297,15 @@ static void int8_products(const ft_call *call, int64_t task, int64_t tasks) {
 /* ---------------------------------------------------------------- depthwise: four rows of a window at a time
    The bytes of a channel from up to four rows make the word that meets four taps of one column. */
 INLINE veci widened(const byte *x) {
+#if VL == 16 && defined(__AVX512F__)
+    return (veci)_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)x));
+#elif defined(__AVX2__)
+    return (veci)_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)x));
+#else
     bytes found;
     memcpy(&found, x, VL);
     return __builtin_convertvector(found, veci);
+#endif
 }
 
 INLINE veci rows_of(const byte *x, int64_t row, int64_t count) {
@@ -394,7 +442,7 @@ static void to_int8(const ft_call *call, int64_t task, int64_t tasks) {
                 if (channel < s->channels && s->source_pixel == 1) value = take(at, count);
                 else if (channel < s->channels)
                     for (int64_t k = 0; k < count; k++) value[k] = at[k * s->source_pixel];
-                const veci whole = to_whole(in_steps(value, &q), q.away) + 128;
+                const veci whole = to_whole(in_steps(value, &q), q.away);
                 for (int64_t k = 0; k < count; k++) y[(column + k) * s->out_pixel + channel] = (byte)whole[k];
             }
     }
