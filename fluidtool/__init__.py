@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     )
     from fluidtool.workflows.profile import profile
     from fluidtool.workflows.prune import prune
+    from fluidtool.workflows.quantize import quantize
     from fluidtool.workflows.reshape import reshape
     from fluidtool.workflows.role import play_role
     from fluidtool.workflows.run import run
@@ -65,6 +66,7 @@ __all__ = [
     "play_role",
     "profile",
     "prune",
+    "quantize",
     "reduce",
     "rename_parameters",
     "reshape",
@@ -97,6 +99,7 @@ _HOMES = {
     "play_role": "fluidtool.workflows.role",
     "profile": "fluidtool.workflows.profile",
     "prune": "fluidtool.workflows.prune",
+    "quantize": "fluidtool.workflows.quantize",
     "reduce": "fluidtool.workflows.debug",
     "rename_parameters": "fluidtool.workflows.parameter_sets",
     "reshape": "fluidtool.workflows.reshape",

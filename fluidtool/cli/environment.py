@@ -15,6 +15,7 @@ VARIABLES: dict[str, dict[str, str]] = {
         "FLUIDTOOL_THREADS is not set.",
         "FLUIDTOOL_NATIVE": "0: do not use the native engine; otherwise the path of another library of it.",
         "FLUIDTOOL_INSTRUCTIONS": "The instruction set of the native engine, such as avx2, instead of the best one.",
+        "FLUIDTOOL_INT8": "0: compute programs with fake quantization as floats, not in 8 bits.",
         "FLUIDTOOL_CACHE": "0: do not keep packed weights in the user's cache folder.",
         "FLUIDTOOL_CUDA": "1: run regions of inference programs on a GPU as CUDA graphs, which has never run on one yet.",
         "FLUIDTOOL_VERIFY": "1: check the graph of a region after each rewrite; slow, for finding a fault.",

@@ -22,6 +22,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "fluidtool reshape samples/digits image:[8,1,8,8] -o digits_8",
         "fluidtool reshape samples/digits_v2 [16,1,8,8] --json",
     ),
+    "quantize": (
+        "fluidtool quantize samples/digits --data samples/digits/x.npy -o digits_8_bits",
+        "fluidtool quantize samples/digits --data samples/digits/x.npy --method kl --skip 'fc_*' --json",
+    ),
     "convert": (
         "fluidtool convert samples/digits --to paddle2 -o digits",
         "fluidtool convert samples/digits --to npz -o weights.npz",

@@ -37,6 +37,7 @@ EXACT: dict[str, tuple[str, ...]] = {
     "params list": ("params", "list", "digits", "--json"),
     "params merge": ("params", "merge", "digits", "-o", "out.npz", "--json"),
     "prune": ("prune", "digits", "--targets", "fc_0.tmp_0", "-o", "out", "--json"),
+    "quantize": ("quantize", "digits", "--data", "digits/x.npy", "--skip", "conv2d_1*", "fc_*", "--json"),
     "reshape": ("reshape", "digits", "image:[8,1,8,8]", "--json"),
     "run": ("run", "digits", "--feed", "digits/x.npy", "--fetch", "fc_0.tmp_0", "--engine", "numpy", "--json"),
     "transpile": ("transpile", "digits", "--release-memory", "--json"),

@@ -109,7 +109,7 @@ def test_convolution(data: st.DataObject) -> None:
         ((1, 16, 5, 5), (16, 16, 3, 3), {"paddings": [0, 0], "padding_algorithm": "SAME"}),
     ],
 )
-def test_convolutions_of_many_forms(shape: tuple[int, ...], filters: tuple[int, ...], attrs: dict[str, Any]) -> None:
+def test_convolutions_of_many_kinds(shape: tuple[int, ...], filters: tuple[int, ...], attrs: dict[str, Any]) -> None:
     net = Net()
     same(net, net.conv(rounded(net, net.data(*shape), 3.0), weights(net, *filters), **attrs))
 
@@ -221,7 +221,7 @@ def test_what_another_operator_reads_is_rounded_as_floats() -> None:
     assert "ROUND_TO_STEPS" in same(net, pooled, by_8_bits=False)
 
 
-# ---------------------------------------------------------------- the forms that Paddle writes
+# ---------------------------------------------------------------- what Paddle writes
 def test_frozen_by_tensor() -> None:
     net = Net()
     scale = net.parameter(of=np.array([3.0], np.float32))

@@ -17,12 +17,15 @@ def threshold(values: Any) -> float:
     """The end of the histogram of the absolute values that loses least when what is beyond it is cut off."""
     size = np.abs(np.asarray(values)).ravel()
     counts, edges = np.histogram(size, bins=BINS, range=(size.min(), size.max()))
-    losses = dict(_losses(counts, len(size)))
+    return (end_of_counts(counts) + 0.5) * float(edges[1] - edges[0])
+
+
+def end_of_counts(counts: Any) -> int:
+    """The bin, of BINS from 0 on, at which to cut off."""
+    losses = dict(_losses(counts, int(counts.sum())))
     if losses:
-        end = min(losses, key=lambda end: losses[end])
-    else:
-        end = max((number for number in range(FIRST + 1) if counts[number]), default=0)
-    return (end + 0.5) * float(edges[1] - edges[0])
+        return min(losses, key=lambda end: losses[end])
+    return max((number for number in range(FIRST + 1) if counts[number]), default=0)
 
 
 def _losses(counts: Any, total: int) -> Iterator[tuple[int, float]]:

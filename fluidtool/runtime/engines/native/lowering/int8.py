@@ -54,24 +54,24 @@ def written_form(node: Node) -> Shape:
 
 @dataclass(frozen=True, slots=True)
 class ByteUses:
-    """What of a graph lies as bytes: how often each value is read so in each form, the halos that readers need, and the
+    """What of a graph lies as bytes: how often each value is read so, by form, the halos that readers need, and the
     quantizer that the maker of a value applies when it stores.
     """
 
-    forms: Counter[tuple[Value, Shape]] = field(default_factory=Counter)
+    reads: Counter[tuple[Value, Shape]] = field(default_factory=Counter)
     halos: dict[Value, Halo] = field(default_factory=dict)
     next: dict[Value, Node] = field(default_factory=dict)
     readers: Counter[Value] = field(default_factory=Counter)
 
     def wanted(self, value: Value) -> list[Shape]:
-        """The forms in which a value is read as bytes."""
-        return [form for found, form in self.forms if found is value]
+        """Every form in which a value is read as bytes."""
+        return [form for found, form in self.reads if found is value]
 
     def leaves_floats(self, node: Node) -> bool:
         """Whether a quantizer reads floats, though the node before it stores bytes."""
         form = written_form(node)
         quantize = self.next[node.output]
-        return self.readers[quantize.output] > self.forms[quantize.output, form]
+        return self.readers[quantize.output] > self.reads[quantize.output, form]
 
 
 def byte_uses(graph: Graph) -> ByteUses:
@@ -80,13 +80,13 @@ def byte_uses(graph: Graph) -> ByteUses:
     for node in graph.nodes:
         if node.kind in KINDS:
             x = node.inputs[0]
-            uses.forms[x, read_form(node)] += 1
+            uses.reads[x, read_form(node)] += 1
             if node.kind == "conv_int8":
                 uses.halos[x] = joined(uses.halos.get(x, NO_HALO), reach(node, node.output.shape))
     makers = {node.output: node for node in graph.nodes if node.kind in KINDS}
     for node in graph.nodes:
         maker = makers.get(node.inputs[0]) if node.kind == "quantize" else None
-        if maker is not None and uses.forms[node.output, written_form(maker)]:
+        if maker is not None and uses.reads[node.output, written_form(maker)]:
             uses.next.setdefault(maker.output, node)
     return uses
 
@@ -115,7 +115,7 @@ def _quantize(low: Lowering, node: Node) -> None:
     for form in uses.wanted(out):
         if (out, form) not in low.bytes:
             _to_bytes(low, x, out, form, node.attrs["quantizer"])
-    if uses.readers[out] > sum(uses.forms[out, form] for form in uses.wanted(out)):
+    if uses.readers[out] > sum(uses.reads[out, form] for form in uses.wanted(out)):
         _round(low, x, out, node.attrs["quantizer"])
 
 
