@@ -30,11 +30,14 @@ def engines(wanted: Sequence[str] = ()) -> tuple[list[Engine], dict[str, str]]:
         missing["native engine"] = why
     else:
         found.append(Engine(f"{OURS} bf16", (*ours, "--precision", "bf16"), precision="bf16"))
+        found.append(Engine(f"{OURS} int8", (*ours, "--precision", "int8"), precision="int8"))
     for name in ("onnxruntime", "openvino"):
         if find_spec(name) is None or find_spec("onnx") is None:
             missing[name] = f"not installed: pip install 'fluidtool[{name}]' onnx"
             continue
         found.append(Engine(name, (sys.executable, WORKER, name)))
+        if find_spec("onnxruntime") is not None:  # whose quantization makes the file
+            found.append(Engine(f"{name} int8", (sys.executable, WORKER, f"{name}_int8"), precision="int8"))
         if name == "openvino":
             found.append(Engine("openvino bf16", (sys.executable, WORKER, "openvino_bf16"), precision="bf16"))
     for name, variable in PADDLES:

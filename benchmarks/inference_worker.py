@@ -1,8 +1,9 @@
 """fluidtool in the rounds of an inference benchmark (rounds.py):
 
-python -m benchmarks.inference_worker MODELDIR --bs N --threads N [--precision bf16] [--cold].
+python -m benchmarks.inference_worker MODELDIR --bs N --threads N [--precision bf16|int8] [--cold].
 
-MODELDIR holds `model.pdmodel`, `model.pdiparams` and `io.npz` (`in_NAME`, `bs1_out_I`). `--cold` runs once and ends.
+MODELDIR holds `model.pdmodel`, `model.pdiparams` and `io.npz` (`in_NAME`, `bs1_out_I`); with int8 the model below it runs
+(int8_models.py). `--cold` runs once and ends.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def main() -> None:
     parser.add_argument("model")
     parser.add_argument("--bs", type=int, default=1)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--precision", default="float32", choices=("float32", "bf16"), help="of the weights")
+    parser.add_argument("--precision", default="float32", choices=("float32", "bf16", "int8"), help="of the weights")
     parser.add_argument("--cold", action="store_true")
     args = parser.parse_args()
     for name in ("FLUIDTOOL_THREADS", "OPENBLAS_NUM_THREADS"):
@@ -53,7 +54,9 @@ def main() -> None:
     import fluidtool
     from benchmarks.feeds import with_lod
 
-    model = fluidtool.load(os.path.join(args.model, "model.pdmodel"), precision=args.precision)
+    of_8_bits = args.precision == "int8"  # another model, of float32
+    path = os.path.join(args.model, *(["int8"] if of_8_bits else []), "model.pdmodel")
+    model = fluidtool.load(path, precision="float32" if of_8_bits else args.precision)
     with np.load(os.path.join(args.model, "io.npz")) as stored:
         feeds = with_lod(model, {name: stored[f"in_{name}"] for name in model.feeds}, args.bs)
         wanted = [stored[f"bs1_out_{number}"] for number in range(len(model.fetches))]

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import onnx_models
+from benchmarks import int8_models, onnx_models
 from benchmarks.engines import OURS
 from benchmarks.rounds import Absent, Engine, Worker, cold, median_ratio, take_turns
 
 CASES = (("resnet50", 1), ("resnet50", 8), ("mobilenet_v1", 1), ("bert_base", 1), ("lstm", 1))
-BF16 = ("resnet50", "bert_base")  # where weights and products are what counts
+PRECISIONS = {"bf16": ("resnet50", "bert_base"), "int8": ("resnet50", "mobilenet_v1")}
+"""The networks that are measured with numbers of fewer bits: where weights and products are what counts."""
 
 
 def options_of(model: Path, batch: int, threads: int) -> tuple[str, ...]:
@@ -28,7 +29,7 @@ def latency(
     workers, absent = [], {}
     try:
         for engine in present:
-            if engine.precision == "bf16" and network not in BF16:
+            if network not in PRECISIONS.get(engine.precision, (network,)):
                 continue
             try:
                 prepare(engine, folder / network, batch)
@@ -47,9 +48,11 @@ def latency(
 def prepare(engine: Engine, model: Path, batch: int) -> None:
     """Write the model in the form that the engine reads."""
     if not engine.name.startswith(("onnx", "open")):
+        if engine.precision == "int8":
+            int8_models.ours(model)
         return
     try:
-        onnx_models.write(model, batch)
+        (int8_models.onnx_file if engine.precision == "int8" else onnx_models.write)(model, batch)
     except ImportError as error:
         raise Absent(str(error)) from error
 

@@ -1,7 +1,7 @@
 """A peer in the rounds of an inference benchmark: peer_worker.py ENGINE MODELDIR --bs N --threads N [--cold].
 
-ENGINE: onnxruntime, openvino, openvino_bf16, paddle1, paddle1_mkldnn, paddle2, paddle2_mkldnn. The protocol is that of
-inference_worker.py. Runs on Python 3.7 too, beside real Paddle.
+ENGINE: onnxruntime, onnxruntime_int8, openvino, openvino_bf16, openvino_int8, paddle1, paddle1_mkldnn, paddle2,
+paddle2_mkldnn. The protocol is that of inference_worker.py. Runs on Python 3.7 too, beside real Paddle.
 """
 
 import argparse
@@ -76,21 +76,24 @@ def paddle2(mkldnn, options, arrays, names):
     return run
 
 
-def onnxruntime(options, arrays, names):
+def onnx_file(options, suffix=""):
+    return os.path.join(options.model, "model_bs%d%s.onnx" % (options.bs, suffix))  # noqa: UP031 - Python 3.7 reads this file too
+
+
+def onnxruntime(suffix, options, arrays, names):
     import onnxruntime
 
     settings = onnxruntime.SessionOptions()
     settings.intra_op_num_threads, settings.inter_op_num_threads = options.threads, 1
-    path = os.path.join(options.model, "model_bs%d.onnx" % options.bs)  # noqa: UP031 - Python 3.7 reads this file too
-    session = onnxruntime.InferenceSession(path, settings, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(onnx_file(options, suffix), settings, providers=["CPUExecutionProvider"])
     return lambda: session.run(None, arrays)
 
 
-def openvino(precision, options, arrays, names):
+def openvino(precision, suffix, options, arrays, names):
     import openvino
 
     core = openvino.Core()
-    model = core.read_model(os.path.join(options.model, "model_bs%d.onnx" % options.bs))  # noqa: UP031
+    model = core.read_model(onnx_file(options, suffix))
     settings = {"INFERENCE_NUM_THREADS": options.threads, "PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": 1}
     settings["INFERENCE_PRECISION_HINT"] = precision
     compiled = core.compile_model(model, "CPU", settings)
@@ -104,9 +107,11 @@ def openvino(precision, options, arrays, names):
 
 
 ENGINES = {
-    "onnxruntime": onnxruntime,
-    "openvino": lambda *args: openvino("f32", *args),
-    "openvino_bf16": lambda *args: openvino("bf16", *args),
+    "onnxruntime": lambda *args: onnxruntime("", *args),
+    "onnxruntime_int8": lambda *args: onnxruntime("_int8", *args),
+    "openvino": lambda *args: openvino("f32", "", *args),
+    "openvino_bf16": lambda *args: openvino("bf16", "", *args),
+    "openvino_int8": lambda *args: openvino("f32", "_int8", *args),
     "paddle1": lambda *args: paddle1(False, *args),
     "paddle1_mkldnn": lambda *args: paddle1(True, *args),
     "paddle2": lambda *args: paddle2(False, *args),

@@ -237,6 +237,53 @@ def network(rng: random.Random) -> Case:
     return build.case
 
 
+def quantized_network(rng: random.Random) -> Case:
+    """A convolution or a product of 8 bits, with the quantizers of its operands, and perhaps another behind it."""
+    build = Builder(rng)
+    build.case.told.append("8 bits")
+    numbers = np.random.default_rng(rng.getrandbits(32))
+    by_images = rng.random() < 0.7
+
+    def tensor(*shape: int) -> LoDTensor:
+        return LoDTensor(numbers.normal(size=shape).astype(np.float32))
+
+    def rounded(x: str) -> str:
+        scale = build.given(LoDTensor(np.array([rng.choice([0.5, 3.0])], np.float32)), True)
+        kind = rng.choice(["fake_quantize_dequantize_moving_average_abs_max", "fake_quantize_range_abs_max"])
+        attrs = {"is_test": (AttrType.BOOLEAN, True), "bit_length": (AttrType.INT, rng.choice([8, 8, 8, 4, 16]))}
+        out = build.op(Recipe(kind, {}, {"Out": 1, "OutScale": 1}, attrs), {"X": [x], "InScale": [scale]})["Out"][0]
+        if kind == "fake_quantize_range_abs_max":
+            steps = {"max_range": (AttrType.FLOAT, 127.0)}
+            recipe = Recipe("fake_dequantize_max_abs", {}, {"Out": 1}, steps)
+            out = build.op(recipe, {"X": [out], "Scale": [scale]})["Out"][0]
+        return out
+
+    def weights(*shape: int) -> str:
+        axis = {"quant_axis": (AttrType.INT, rng.choice([0, 1]))}
+        recipe = Recipe("fake_channel_wise_quantize_dequantize_abs_max", {}, {"Out": 1, "OutScale": 1}, axis)
+        return build.op(recipe, {"X": [build.given(tensor(*shape), True)]})["Out"][0]
+
+    def layer(x: str, inner: int, outer: int) -> str:
+        if not by_images:
+            return build.op(Recipe("mul", {}, {"Out": 1}, {}), {"X": [x], "Y": [weights(inner, outer)]})["Out"][0]
+        groups = inner if inner == outer and rng.random() < 0.4 else 1
+        attrs: dict[str, tuple[Any, Any]] = {
+            name: (AttrType.INTS, [rng.choice(sizes), rng.choice(sizes)])
+            for name, sizes in (("strides", (1, 2)), ("paddings", (0, 1)), ("dilations", (1, 1, 2)))
+        }
+        inputs = {"Input": [x], "Filter": [weights(outer, inner // groups, rng.choice((1, 3)), rng.choice((1, 3)))]}
+        recipe = Recipe("conv2d", {}, {"Output": 1}, attrs | {"groups": (AttrType.INT, groups)})
+        return build.op(recipe, inputs)["Output"][0]
+
+    inner, outer = rng.choice(SIZES[1:]), rng.choice(SIZES[1:])
+    shape = (2, inner, 9, 8) if by_images else (5, inner)
+    out = layer(rounded(build.given(tensor(*shape), False)), inner, outer)
+    if rng.random() < 0.5:
+        out = layer(rounded(build.simple(rng.choice(SAME_SHAPE), out)), outer, outer)
+    build.case.fetches.append(out)
+    return build.case
+
+
 def joined_by_another(build: Builder, x: str) -> str | None:
     """An elementwise operator of a value and another that is broadcast along it; None for values that have no numbers."""
     rng, case = build.rng, build.case

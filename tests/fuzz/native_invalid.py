@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 
 from tests.fuzz._engines import Outcome, eager, run, use, variants
-from tests.fuzz._networks import Case, network, packed, packed_case, recipes, spoil
+from tests.fuzz._networks import Case, network, packed, packed_case, quantized_network, recipes, spoil
 from tests.fuzz._processes import in_processes
 from tests.fuzz.campaign import Budget, Finding
 
@@ -23,8 +23,7 @@ def search(budget: Budget) -> Iterator[Finding]:
 
     def try_case(seed: int) -> str:
         rng = random.Random(seed)
-        case = network(rng) if rng.random() < 0.7 else packed_case(rng)
-        spoil(case, rng)
+        case = spoiled(rng)
         variant = rng.choice(there)
         use(variant)
         precision = "bf16" if rng.random() < 0.1 else "float32"
@@ -33,6 +32,14 @@ def search(budget: Budget) -> Iterator[Finding]:
         return found and f"{variant} {precision}: {found} [{'; '.join(case.told)}]"
 
     yield from in_processes(budget.seeds(), try_case)
+
+
+def spoiled(rng: random.Random) -> Case:
+    """A network, one of 8 bits, or a packed case, spoiled."""
+    drawn = rng.random()
+    case = network(rng) if drawn < 0.6 else quantized_network(rng) if drawn < 0.75 else packed_case(rng)
+    spoil(case, rng)
+    return case
 
 
 def judged(reference: Outcome, native: Outcome, alike: bool = True) -> str:
@@ -67,7 +74,4 @@ def form(value: object) -> str:
 
 def case_of(seed: int) -> Case:
     """The case of a seed, for a closer look at a finding."""
-    rng = random.Random(seed)
-    case = network(rng) if rng.random() < 0.7 else packed_case(rng)
-    spoil(case, rng)
-    return case
+    return spoiled(random.Random(seed))
