@@ -182,9 +182,22 @@ typedef struct {
     int64_t segments, length;
 } byte_tile;
 
+/* An address that the compiler may not compute from another one, for which it would need more registers. */
+#if defined(__x86_64__)
+#define OPAQUE(address) __asm__("" : "+r"(address))
+#else
+#define OPAQUE(address) (void)0
+#endif
+
 #define EACH_PIXEL(work)                                     \
     _Pragma("GCC unroll 2") for (int b = 0; b < BLOCKS; b++) \
     _Pragma("GCC unroll 16") for (int i = 0; i < PIXELS; i++) work;
+
+/* Pixel i of up to 14 from every third one and one, two, four or eight strides: so that few registers hold their addresses. */
+INLINE const byte *pixel_at(const int i, const byte *const *third, int64_t stride) {
+    static const uint8_t from[] = {0, 0, 0, 1, 0, 1, 2, 1, 0, 3, 2, 3, 4, 3}, far[] = {0, 1, 2, 0, 4, 2, 0, 4, 8, 0, 4, 2, 0, 4};
+    return third[from[i]] + far[i] * stride;
+}
 
 /* PIXELS pixels of BLOCKS channel blocks, constants wherever this is called, so that sums stay in registers. */
 INLINE void sum_bytes(const int PIXELS, const int BLOCKS, const byte_tile *t) {
@@ -193,16 +206,21 @@ INLINE void sum_bytes(const int PIXELS, const int BLOCKS, const byte_tile *t) {
     const int8_t *w = t->w;
     const int64_t x_pixel = t->x_pixel, w_block = t->w_block;
     for (int64_t s = 0; s < t->segments; s++) {
-        const byte *x = t->x + t->offsets[s];
-        for (const byte *const end = x + t->length; x < end; x += 4, w += 4 * VL) {
+        const byte *const x = t->x + t->offsets[s], *third[] = {x, x + 3 * x_pixel, x + 6 * x_pixel, x + 9 * x_pixel, x + 12 * x_pixel};
+        for (const byte *const end = x + t->length; third[0] < end; w += 4 * VL) {
             veci weight[2];
 #pragma GCC unroll 2
             for (int b = 0; b < BLOCKS; b++) weight[b] = load_words(w + b * w_block);
 #pragma GCC unroll 16
             for (int i = 0; i < PIXELS; i++) {
-                const veci value = all_words(*(const word *)(x + i * x_pixel));
+                const veci value = all_words(*(const word *)pixel_at(i, third, x_pixel));
 #pragma GCC unroll 2
                 for (int b = 0; b < BLOCKS; b++) sum[b][i] = add_products(sum[b][i], value, weight[b]);
+            }
+#pragma GCC unroll 5
+            for (int k = 0; k < 5; k++) {
+                third[k] += 4;
+                OPAQUE(third[k]);
             }
         }
     }
