@@ -13,7 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fluidtool.ops.schema import TensorMeta
+from fluidtool.proto.enums import VarType
 from fluidtool.runtime.engines.native.library import library, usable_instructions
+from fluidtool.runtime.engines.native.preview import preview
 from fluidtool.runtime.partition import Region
 from tests.runtime.native.checking import RTOL, Array, Net
 from tests.support.checkout import child_environment
@@ -418,3 +421,21 @@ def test_every_instruction_set_gives_the_same_bits(instructions: str) -> None:
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == [instructions, digest(network_of_8_bits())]
+
+
+# ---------------------------------------------------------------- plans
+def test_a_plan_of_many_frozen_weights_shows_8_bits() -> None:
+    """Plans do not read parameters: they take numbers that are whole, however many parameters there are."""
+    net = Net()
+    x = net.data(1, 8, 4, 4)
+    for _ in range(50):
+        scale = net.parameter(of=np.array([3.0], np.float32))
+        inputs = {"X": x, "InScale": scale}
+        x = net.op("fake_quantize_moving_average_abs_max", "Out", inputs, *MOVING, is_test=True)
+        filters, scales = whole(net, 8, 8, 1, 1)
+        inputs = {"X": net.conv(x, filters), "Scales": [net.parameter(of=scales), scale]}
+        x = net.op("fake_channel_wise_dequantize_max_abs", "Out", inputs, quant_bits=[8, 8])
+    net.run("native", x)
+    (region,) = (step for step in net.plan.work if isinstance(step, Region))
+    found = preview(region, net.program.global_block(), {region.inputs[0]: TensorMeta((1, 8, 4, 4), VarType.FP32)})
+    assert [call.kernel for call in found.kernel_calls].count("int8 products") == 50 and not found.reason

@@ -20,6 +20,7 @@ from fluidtool.runtime.engines.native.calls import KernelCall, is_narrow
 from fluidtool.runtime.engines.native.compiler import NativeRegion
 from fluidtool.runtime.engines.native.constants import ForeseenConstants
 from fluidtool.runtime.graph.importers import registry
+from fluidtool.runtime.graph.importers.quantization import OPERATORS as QUANTIZATION
 from fluidtool.runtime.graph.importers.registry import Lod
 from fluidtool.runtime.graph.ir import Node, UnsupportedError
 from fluidtool.runtime.graph.pipeline import Applied, import_region, rewrites
@@ -27,6 +28,7 @@ from fluidtool.runtime.graph.spec import RegionSpec
 from fluidtool.runtime.partition import WORTH, Region
 from fluidtool.tensor import numpy_dtype
 
+STEPS = 127  # the largest whole number of 8 bits
 LARGEST = 2**59  # elements: of 16 bytes each, the most that numpy can count
 LAYOUTS = {
     Kind.BLOCK: "rows to blocks of {}",
@@ -140,7 +142,9 @@ def rewrite_view(applied: Applied) -> RewriteView:
 def spec_of(region: Region, block: Block, metas: Mapping[str, TensorMeta | None]) -> RegionSpec:
     """The input of compiling a region; raises UnsupportedError if it is known only at run time."""
     given = {name: stand_in(name, block, metas.get(name)) for name in region.inputs}
-    constants = {name: filled(name, block, 1 + number) for number, name in enumerate(region.constants)}
+    of_8_bits = any(step.op.type in QUANTIZATION for step in region.steps)  # frozen weights are whole numbers of 8 bits
+    numbers = (1 + (number % STEPS if of_8_bits else number) for number in range(len(region.constants)))
+    constants = {name: filled(name, block, number) for name, number in zip(region.constants, numbers, strict=True)}
     lods = {name: short_sequences(name, block, array) for name, array in given.items()}
     return RegionSpec(region.operators(), given, constants, region.outputs, lods, region.pooled)
 
