@@ -208,6 +208,7 @@ def test_a_list_that_names_a_variable_without_value() -> None:
 IDLE = {"momentum", "seed", "fix_seed", "is_test", "out_stride"}  # of training; of images of several sizes
 IDLE |= {f"{scale}_{of}" for scale in ("scale", "Scale") for of in ("x", "y", "out")}  # of 8 bits: numpy's kernels
 IDLE |= {"force_fp32_output"}
+IDLE |= {"moving_rate", "window_size"}  # of scales that training learns
 BY_KERNELS = {"anchor_generator", "prior_box", "density_prior_box"}  # whose importers call their kernels
 
 
