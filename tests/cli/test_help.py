@@ -50,7 +50,7 @@ def test_all_codes_are_listed() -> None:
 
 def test_every_variable_that_is_read_is_listed() -> None:
     sources = [path for path in (ROOT / "fluidtool").rglob("*.py") if path.name not in ("abi.py", "environment.py")]
-    read = set(re.findall(r"\bFLUIDTOOL_[A-Z_]+[A-Z]\b(?!_)", "".join(path.read_text() for path in sources)))
+    read = set(re.findall(r"\bFLUIDTOOL_[A-Z0-9_]+[A-Z0-9]\b(?!_)", "".join(path.read_text() for path in sources)))
     listed = {name for variables in VARIABLES.values() for name in variables}
     headers = {"FLUIDTOOL_ABI_H"}  # guards in C
     assert read - headers - INTERNAL == {name for name in listed if name.startswith("FLUIDTOOL_")}
