@@ -34,6 +34,7 @@ class CudaEngine:
     threads: int = 1
     precision: str = "float32"
     any_rows: bool = False
+    int8: bool = False
 
     @property
     def version(self) -> str:
