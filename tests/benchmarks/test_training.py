@@ -18,7 +18,6 @@ from benchmarks.training_networks import NETWORKS
 from fluidtool import fluid
 from fluidtool.cli.render import plain
 
-
 SECOND_BIAS = "lstm"  # that of nn.LSTM
 
 
