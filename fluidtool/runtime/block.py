@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from fluidtool.errors import NEEDS_LESS, FluidError, OperatorError, OutOfMemoryError
@@ -17,6 +18,7 @@ from fluidtool.runtime.dependencies import (
     DELETE,
     FEED_FETCH,
     dead_after,
+    hollow_after,
     names_used,
     needed_operators,
     trains,
@@ -31,6 +33,7 @@ from fluidtool.runtime.step import (
     BoundAfterChecks,
     BoundByVariables,
     BoundStep,
+    BoundTakeover,
     BoundUpdate,
     Step,
     kernel_attrs,
@@ -83,6 +86,8 @@ def compile_block(block: Block, fetches: Iterable[str], needed_only: bool, engin
         if engine is not None and any(trains(op) for op in ops):
             from fluidtool.runtime.row_gradients import with_rows_as_gradients  # an inference program starts without
 
+            hollow = hollow_after(block.program, ops, set(local) - fetched)
+            steps = [replace(step, hollow=names) for step, names in zip(steps, hollow, strict=True)]
             steps = with_rows_as_gradients(block.program, steps, fetched.union(persistable), engine.updates)
     work: Sequence[Step | Region | Chain] = steps
     if block.idx == 0 and not any(trains(op) for op in ops):
@@ -131,7 +136,14 @@ class BoundBlock:
 
     __slots__ = ("bindings", "fed", "holders", "index", "runtime", "scope", "steps")
 
-    def __init__(self, plan: BlockPlan, scope: Scope, runtime: Any, found: Bindings | None = None) -> None:
+    def __init__(
+        self,
+        plan: BlockPlan,
+        scope: Scope,
+        runtime: Any,
+        found: Bindings | None = None,
+        without: Collection[str] = (),
+    ) -> None:
         self.index, self.scope, self.runtime = plan.index, scope, runtime
         self.fed = set(scope.local_var_names())
         self.bindings = bindings = bindings_of(plan.persistable_names, scope) if found is None else found
@@ -161,11 +173,16 @@ class BoundBlock:
             return bound(step)
 
         def bound(step: Step) -> BoundStep:
-            inputs, outputs = lookup_all(step.op.inputs), lookup_all(step.op.outputs)
+            written = step.op.outputs
+            if without:
+                written = {slot: names for slot, names in written.items() if not any(name in without for name in names)}
+            inputs, outputs = lookup_all(step.op.inputs), lookup_all(written)
             release = tuple(holders[name] for name in step.release if name in holders)
             context = OpContext(step.op, step.info, inputs, outputs, scope, runtime)
             if named := step.op.variable_attrs():
                 return BoundByVariables(step, context, release, lookup_all(named))
+            if step.hollow or (step.release and runtime.plan.overwritten_by(step.op)):
+                return BoundTakeover(step, context, release, tuple(holders[name] for name in step.hollow))
             if runtime.plan.changed_by(step.op):
                 return BoundUpdate(step, context, release)
             return (BoundAfterChecks if step.op.input("Param") else BoundStep)(step, context, release)

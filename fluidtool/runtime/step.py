@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Protocol
+
+import numpy as np
 
 from fluidtool.errors import FluidError, Location, OperatorError, UninitializedError
 from fluidtool.ir import Operator
@@ -15,7 +18,7 @@ from fluidtool.ops.registry import OpInfo
 from fluidtool.ops.validation import require_valid_operator
 from fluidtool.proto.enums import VARIABLES, AttrType
 from fluidtool.records import dataclass
-from fluidtool.runtime.ownership import holds_alone
+from fluidtool.runtime.ownership import holds_alone, may_be_overwritten
 from fluidtool.runtime.scope import ScopeVariable
 from fluidtool.tensor import LoDTensor
 
@@ -38,6 +41,7 @@ class Step:
     info: OpInfo
     attrs: dict[str, Any]
     release: tuple[str, ...] = ()
+    hollow: tuple[str, ...] = ()  # names of which only shapes are read afterwards
 
 
 def kernel_attrs(op: Operator, info: OpInfo) -> dict[str, Any]:
@@ -232,6 +236,56 @@ class BoundUpdate(BoundStep):
         alone = bool(self.changed) and all([holds_alone(holder) for holder in self.changed])
         self.attrs = self.in_place if alone else self.usual
         return super().compute()
+
+
+class BoundTakeover(BoundStep):
+    """A step that may compute in the place of an input that nobody reads afterwards, and empties what only has a shape."""
+
+    __slots__ = ("hollow", "replaced")
+
+    def __init__(
+        self, step: Step, context: OpContext, release: tuple[ScopeVariable, ...], hollow: tuple[ScopeVariable, ...]
+    ) -> None:
+        super().__init__(step, context, release)
+        self.hollow = hollow
+        names, ending = step.op.input_arg_names, {*step.release, *step.hollow}
+        self.replaced = tuple(
+            holder
+            for slot in context.runtime.plan.overwritten_by(step.op)
+            for holder in context.inputs.get(slot, ())
+            if holder is not None and holder.name in ending and names.count(holder.name) == 1
+        )
+
+    def run(self) -> None:
+        """Compute, then let go of memory."""
+        self.store(self.compute())
+        for holder in self.hollow:
+            holder.value = hollowed(holder.value)
+
+    def compute(self) -> Any:
+        """Call the kernel, with the array that it may overwrite."""
+        for holder in self.replaced:
+            if may_be_overwritten(holder):
+                usual = self.attrs
+                self.attrs = {**usual, "over": holder.value.array}
+                try:
+                    return super().compute()
+                finally:
+                    self.attrs = usual
+        return super().compute()
+
+
+@lru_cache(maxsize=1024)
+def shape_alone(shape: tuple[int, ...], dtype: Any) -> Any:
+    """Zeros of a shape, in the memory of one."""
+    return np.broadcast_to(np.zeros((), dtype), shape)
+
+
+def hollowed(value: Any) -> Any:
+    """A tensor of the same shape, data type and LoD without memory of its own; other values unchanged."""
+    if type(value) is not LoDTensor or type(value.array) is not np.ndarray:
+        return value
+    return LoDTensor(shape_alone(value.array.shape, value.array.dtype), value.offsets)
 
 
 def read(holder: ScopeVariable | None) -> Any:

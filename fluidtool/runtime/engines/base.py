@@ -87,5 +87,8 @@ class Engine(Protocol):
     def updates(self, type: str) -> Mapping[str, str]:
         """The inputs that its kernel for a type can change in place, and the outputs that take them over."""
 
+    def overwrites(self, type: str) -> tuple[str, ...]:
+        """The inputs that its kernel for a type can compute in the place of, if nobody reads them afterwards."""
+
     def add_rows(self, total: Any, rows: Any, values: Any) -> bool:
         """total[rows[i]] += values[i], in this order; False if it has no kernel for that."""

@@ -26,6 +26,7 @@ WIDE = 116  # columns of the files
 ELEMENTS = {
     "f32": ("float", 4),
     "bf16": ("uint16_t", 2),
+    "u8": ("uint8_t", 1),
     "i32": ("int32_t", 4),
     "i64": ("int64_t", 8),
     "u64": ("uint64_t", 8),
