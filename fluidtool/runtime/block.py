@@ -35,11 +35,13 @@ from fluidtool.runtime.step import (
     BoundStep,
     BoundTakeover,
     BoundUpdate,
+    BoundUpdates,
     Step,
     kernel_attrs,
     located,
     misfit_of,
     where,
+    with_updates_together,
 )
 
 EMPTY = "@EMPTY@"
@@ -187,7 +189,7 @@ class BoundBlock:
                 return BoundUpdate(step, context, release)
             return (BoundAfterChecks if step.op.input("Param") else BoundStep)(step, context, release)
 
-        self.steps = tuple(bind(step) for step in plan.work)
+        self.steps = tuple(with_updates_together([bind(step) for step in plan.work]))
 
     def forget_values(self) -> bool:
         """Empty the variables of the scope; False if it has one that this block has not looked up."""
@@ -235,11 +237,11 @@ class BoundBlock:
 
 
 def one_by_one(
-    steps: Iterable[BoundStep | BoundRegion | BoundChain], whole: bool = False
+    steps: Iterable[BoundStep | BoundRegion | BoundChain | BoundUpdates], whole: bool = False
 ) -> Iterator[BoundStep | BoundRegion]:
     """Every step separately; callers that know regions pass `whole` to keep those."""
     for step in steps:
-        if isinstance(step, BoundChain) or (isinstance(step, BoundRegion) and not whole):
+        if isinstance(step, BoundChain | BoundUpdates) or (isinstance(step, BoundRegion) and not whole):
             yield from step.steps
         else:
             yield step

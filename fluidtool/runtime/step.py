@@ -222,11 +222,12 @@ class BoundAfterChecks(BoundStep):
 class BoundUpdate(BoundStep):
     """A step that changes variables in place, if only the scope refers to their arrays."""
 
-    __slots__ = ("changed", "in_place", "usual")
+    __slots__ = ("changed", "in_place", "pending", "usual")
 
     def __init__(self, step: Step, context: OpContext, release: tuple[ScopeVariable, ...]) -> None:
         super().__init__(step, context, release)
         self.usual, self.in_place = step.attrs, {**step.attrs, "in_place": True}
+        self.pending: list[Any] | None = None
         pairs = context.runtime.plan.changed_by(step.op).items()
         same = all(step.op.input(old) == step.op.output(new) for old, new in pairs)
         self.changed = tuple(context.inputs[old][0] for old, _ in pairs) if same else ()
@@ -235,7 +236,68 @@ class BoundUpdate(BoundStep):
         """Call the kernel, which may overwrite the inputs."""
         alone = bool(self.changed) and all([holds_alone(holder) for holder in self.changed])
         self.attrs = self.in_place if alone else self.usual
-        return super().compute()
+        if self.pending is None:
+            return super().compute()
+        self.attrs = {**self.attrs, "pending": self.pending}
+        try:
+            return super().compute()
+        finally:
+            self.attrs = self.usual  # what is put off refers to arrays, which only the scope may hold next time
+
+
+class BoundUpdates:
+    """Updates that follow each other and do not read one another's results: the engine runs them in one call."""
+
+    __slots__ = ("_current", "release", "steps")
+
+    def __init__(self, steps: Sequence[BoundUpdate]) -> None:
+        self.steps, self.release = tuple(steps), ()
+        self._current = 0
+
+    @property
+    def context(self) -> OpContext:
+        """The operator that is running, for messages."""
+        return self.steps[self._current].context
+
+    def run(self) -> None:
+        """Prepare every update, then run what they have put off; if one fails, that of those before it."""
+        pending: list[Any] = []
+        try:
+            for number, step in enumerate(self.steps):
+                self._current = number
+                step.pending = pending
+                step.run()
+                for holder in step.release:
+                    holder.value = None
+        finally:
+            for step in self.steps:
+                step.pending = None
+            if pending:
+                self.context.runtime.plan.engine.run_updates(pending)
+
+
+def with_updates_together(steps: Sequence[Any]) -> list[Any]:
+    """The bound steps, neighboring updates of different variables as one."""
+    found: list[Any] = []
+    group: list[BoundUpdate] = []
+    written: set[str] = set()
+
+    def close() -> None:
+        found.extend(group if len(group) < 2 else [BoundUpdates(group)])
+        group.clear()
+        written.clear()
+
+    for step in steps:
+        op = step.context.op if type(step) is BoundUpdate else None
+        if op is None or not written.isdisjoint((*op.input_arg_names, *op.output_arg_names)):
+            close()
+        if op is None:
+            found.append(step)
+        else:
+            group.append(step)
+            written.update(op.output_arg_names)
+    close()
+    return found
 
 
 class BoundTakeover(BoundStep):

@@ -151,8 +151,11 @@ def fastest_kernel(type: str, own: Kernel, library: Library | None) -> Kernel:
         result = faster(library, *inputs, over=over, **attrs)
         return own(*inputs, **attrs) if result is NotImplemented else result
 
-    def updating(*inputs: Any, in_place: bool = False, stands_for_dense: bool = False, **attrs: Any) -> Any:
-        result = faster(library, *inputs, in_place=in_place, stands_for_dense=stands_for_dense, **attrs)
+    def updating(
+        *inputs: Any, in_place: bool = False, stands_for_dense: bool = False, pending: Any = None, **attrs: Any
+    ) -> Any:
+        told = {"in_place": in_place, "stands_for_dense": stands_for_dense, "pending": pending}
+        result = faster(library, *inputs, **told, **attrs)
         if result is not NotImplemented:
             return result
         return own(*(map(dense, inputs) if stands_for_dense else inputs), **attrs)
