@@ -15,7 +15,7 @@ SEED = 7
 
 
 class Batch:
-    """What training_networks.py makes its feeds with: layers of `fluid` that do nothing."""
+    """What training_networks.py makes its feeds with: layers of `fluid` that do nothing, and sequences as they are."""
 
     def __getattr__(self, name: str) -> Any:
         return self
@@ -25,6 +25,17 @@ class Batch:
 
     def __getitem__(self, index: int) -> int:
         return index
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        return None
+
+    @staticmethod
+    def create_lod_tensor(rows: Any, lengths: Any, place: Any) -> tuple[Any, list[int]]:
+        """(rows, lengths of the sequences)."""
+        return rows, lengths[0]
 
     shape = (0, 0)
 
@@ -42,18 +53,21 @@ def main() -> None:
     torch.manual_seed(SEED)
     build, batch = training_networks.NETWORKS[network]
     inputs, label = torch_networks.tensors(build(Batch(), batch)[2])
-    model, optimizer = torch_networks.NETWORKS[network]()
+    chosen = torch_networks.NETWORKS[network]
+    model, found = chosen.make()
+    optimizers = found if isinstance(found, tuple) else (found,)
     if variant == "channels_last":
         model = model.to(memory_format=torch.channels_last)
         inputs = [x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x for x in inputs]
     run = torch.compile(model) if variant == "compiled" else model
-    entropy = torch.nn.CrossEntropyLoss()
 
     def step() -> float:
-        optimizer.zero_grad(set_to_none=True)
-        loss = entropy(run(*inputs), label)
+        for optimizer in optimizers:
+            optimizer.zero_grad(set_to_none=True)
+        loss = chosen.loss(run(*inputs), label)
         loss.backward()
-        optimizer.step()
+        for optimizer in optimizers:
+            optimizer.step()
         return float(loss.item())
 
     value = [step() for _ in range(3)][-1]

@@ -16,7 +16,6 @@ WORKER, TORCH_WORKER = (str(Path(__file__).with_name(name)) for name in ("traini
 OURS = Engine("fluidtool", (sys.executable, WORKER, "fluidtool.fluid"))
 PADDLE, TORCH = "paddle1", "torch"
 VARIANTS = ("eager", "channels_last", "compiled")
-WITH_TORCH = ("mlp", "convolution", "resnet18", "sparse_ctr")
 IMAGES = ("convolution", "resnet18")
 COMMON = (
     "PyTorch has one operator for softmax and cross entropy, draws other initial weights, and fetches the loss as we do"
@@ -25,7 +24,12 @@ DIFFERENCES = {
     "mlp": COMMON,
     "convolution": COMMON,
     "resnet18": COMMON,
+    "lstm": f"{COMMON}; its sequences are packed for nn.LSTM, which has a second bias, and padded for the maximum",
     "sparse_ctr": f"{COMMON}; its Adagrad sums rows that occur twice before the update, as Paddle's does",
+    "deepfm": f"{COMMON}; tables are updated by SparseAdam, which is lazy, as Paddle's lazy Adam",
+    "seq2seq": f"{COMMON}; its encoder reads packed sequences, its decoder padded ones; its reset gates "
+    "come after the product",
+    "bert_base": f"{COMMON}; attention is scaled_dot_product_attention",
 }
 """In what the networks of both sides differ, by network."""
 
@@ -47,10 +51,8 @@ def peers() -> tuple[list[Engine], dict[str, str]]:
 
 
 def trains(engine: Engine, network: str) -> bool:
-    """Whether an engine has this network; channels are last only where there are some."""
-    if not engine.name.startswith(TORCH):
-        return True
-    return network in WITH_TORCH and (network in IMAGES or not engine.name.endswith("channels_last"))
+    """Whether an engine trains this network; channels are last only where there are some."""
+    return network in IMAGES or not engine.name.endswith("channels_last")
 
 
 def trained(network: str, others: Sequence[Engine], rounds: int, burst: float, threads: int) -> dict[str, Any]:

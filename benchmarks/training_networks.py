@@ -71,7 +71,7 @@ def lstm(fluid, batch):
     words = fluid.layers.data("words", [1], dtype="int64", lod_level=1)
     label = fluid.layers.data("label", [1], dtype="int64")
     data = fluid.layers.fc(fluid.layers.embedding(words, [5000, 128]), 4 * 128)
-    hidden, _ = fluid.layers.dynamic_lstm(data, 4 * 128, use_peepholes=False)
+    hidden = fluid.layers.dynamic_lstm(data, 4 * 128, use_peepholes=False)[0]
     best = fluid.layers.sequence_pool(hidden, "max")
     loss = fluid.layers.mean(fluid.layers.cross_entropy(fluid.layers.fc(best, 2, act="softmax"), label))
     random = np.random.RandomState(0)
@@ -99,6 +99,130 @@ def sparse_ctr(fluid, batch):
     return loss, fluid.optimizer.Adagrad(1e-2), feed
 
 
+def deepfm(fluid, batch):
+    """DeepFM on 39 fields: tables of 100,000 x 1 and x 10 with sparse gradients, MLP 400-400-400, Adam, lazy."""
+    fields, features, width = 39, 100000, 10
+    ids = fluid.layers.data("ids", [fields], dtype="int64")
+    values = fluid.layers.data("values", [fields])
+    label = fluid.layers.data("label", [1], dtype="int64")
+    weights = fluid.layers.reshape(values, [-1, fields, 1])
+    first = fluid.layers.embedding(fluid.layers.unsqueeze(ids, [2]), [features, 1], is_sparse=True)
+    linear = fluid.layers.reduce_sum(fluid.layers.elementwise_mul(first, weights), 1)
+    rows = fluid.layers.embedding(fluid.layers.unsqueeze(ids, [2]), [features, width], is_sparse=True)
+    rows = fluid.layers.elementwise_mul(rows, weights)
+    sums = fluid.layers.square(fluid.layers.reduce_sum(rows, 1))
+    squares = fluid.layers.reduce_sum(fluid.layers.square(rows), 1)
+    pairs = fluid.layers.scale(
+        fluid.layers.reduce_sum(fluid.layers.elementwise_sub(sums, squares), 1, keep_dim=True), 0.5
+    )
+    deep = fluid.layers.reshape(rows, [-1, fields * width])
+    for _ in range(3):
+        deep = fluid.layers.fc(deep, 400, act="relu")
+    score = fluid.layers.elementwise_add(fluid.layers.elementwise_add(linear, pairs), fluid.layers.fc(deep, 1))
+    target = fluid.layers.cast(label, "float32")
+    loss = fluid.layers.mean(fluid.layers.sigmoid_cross_entropy_with_logits(score, target))
+    random = np.random.RandomState(0)
+    feed = {
+        "ids": random.randint(0, features, (batch, fields)).astype("int64"),
+        "values": random.rand(batch, fields).astype("float32"),
+        "label": random.randint(0, 2, (batch, 1)).astype("int64"),
+    }
+    return loss, fluid.optimizer.Adam(1e-3, lazy_mode=True), feed
+
+
+def seq2seq(fluid, batch):
+    """GRU 128 both ways over 10 to 30 words, a decoder of 128 with additive attention in DynamicRNN, 5000 words, Adam."""
+    words, width = 5000, 128
+    source = fluid.layers.data("source", [1], dtype="int64", lod_level=1)
+    target = fluid.layers.data("target", [1], dtype="int64", lod_level=1)
+    label = fluid.layers.data("label", [1], dtype="int64", lod_level=1)
+
+    def project(data, size):
+        return fluid.layers.fc(data, size, bias_attr=False)
+
+    embedded = fluid.layers.embedding(source, [words, width])
+    forward = fluid.layers.dynamic_gru(project(embedded, 3 * width), width)
+    backward = fluid.layers.dynamic_gru(project(embedded, 3 * width), width, is_reverse=True)
+    encoded = fluid.layers.concat([forward, backward], 1)
+    keys = project(encoded, width)
+    start = fluid.layers.fc(fluid.layers.sequence_first_step(backward), width, act="tanh")
+    given = fluid.layers.embedding(target, [words, width])
+    decoder = fluid.layers.DynamicRNN()
+    with decoder.block():
+        word = decoder.step_input(given)
+        all_encoded, all_keys = decoder.static_input(encoded), decoder.static_input(keys)
+        state = decoder.memory(init=start, need_reorder=True)
+        query = fluid.layers.sequence_expand(project(state, width), all_keys)
+        scores = project(fluid.layers.tanh(fluid.layers.elementwise_add(all_keys, query)), 1)
+        weights = fluid.layers.reshape(fluid.layers.sequence_softmax(scores), [-1])
+        seen = fluid.layers.sequence_pool(fluid.layers.elementwise_mul(all_encoded, weights, axis=0), "sum")
+        gates = fluid.layers.fc([seen, word], 3 * width, bias_attr=False)
+        state_next = fluid.layers.gru_unit(gates, state, 3 * width)[0]
+        decoder.update_memory(state, state_next)
+        decoder.output(fluid.layers.fc(state_next, words, act="softmax"))
+    loss = fluid.layers.mean(fluid.layers.cross_entropy(decoder(), label))
+    random = np.random.RandomState(0)
+
+    def sequences(lengths):
+        ids = random.randint(0, words, (sum(lengths), 1)).astype("int64")
+        return fluid.create_lod_tensor(ids, [lengths], fluid.CPUPlace())
+
+    read, written = ([int(n) for n in random.randint(10, 31, batch)] for _ in range(2))
+    feed = {"source": sequences(read), "target": sequences(written), "label": sequences(written)}
+    return loss, fluid.optimizer.Adam(1e-3), feed
+
+
+def bert_base(fluid, batch):
+    """BERT-base, fine-tuned to tell sentences of 128 words apart: 12 layers of 768, dropout 0.1, Adam."""
+    words, length, width, heads, layers = 30522, 128, 768, 12, 12
+    size = width // heads
+    ids, positions, kinds = (
+        fluid.layers.data(name, [length, 1], dtype="int64") for name in ("ids", "positions", "kinds")
+    )
+    mask = fluid.layers.data("mask", [1, 1, length])
+    label = fluid.layers.data("label", [1], dtype="int64")
+
+    def project(data, columns, act=None):
+        return fluid.layers.fc(data, columns, num_flatten_dims=2, act=act)
+
+    def dropped(data):
+        return fluid.layers.dropout(data, 0.1, dropout_implementation="upscale_in_train")
+
+    def normalized(data):
+        return fluid.layers.layer_norm(data, begin_norm_axis=2)
+
+    def by_head(data):
+        return fluid.layers.transpose(fluid.layers.reshape(data, [0, 0, heads, size]), [0, 2, 1, 3])
+
+    def attention(data):
+        query, key, value = (by_head(project(data, width)) for _ in range(3))
+        scores = fluid.layers.matmul(query, key, transpose_y=True, alpha=size**-0.5)
+        weights = dropped(fluid.layers.softmax(fluid.layers.elementwise_add(scores, mask)))
+        seen = fluid.layers.transpose(fluid.layers.matmul(weights, value), [0, 2, 1, 3])
+        return project(fluid.layers.reshape(seen, [0, 0, width]), width)
+
+    tables = ((ids, words), (positions, 512), (kinds, 2))
+    data = fluid.layers.sums([fluid.layers.embedding(of, [rows, width]) for of, rows in tables])
+    data = dropped(normalized(data))
+    for _ in range(layers):
+        data = normalized(fluid.layers.elementwise_add(data, dropped(attention(data))))
+        inner = project(project(data, 4 * width, "gelu"), width)
+        data = normalized(fluid.layers.elementwise_add(data, dropped(inner)))
+    first = fluid.layers.reshape(fluid.layers.slice(data, [1], [0], [1]), [-1, width])
+    scores = fluid.layers.fc(dropped(fluid.layers.fc(first, width, act="tanh")), 2)
+    loss = fluid.layers.mean(fluid.layers.softmax_with_cross_entropy(scores, label))
+    random = np.random.RandomState(0)
+    lengths = random.randint(length // 2, length + 1, (batch, 1, 1, 1))
+    feed = {
+        "ids": random.randint(0, words, (batch, length, 1)).astype("int64"),
+        "positions": np.tile(np.arange(length).reshape(1, length, 1), (batch, 1, 1)).astype("int64"),
+        "kinds": np.zeros((batch, length, 1), "int64"),
+        "mask": np.where(np.arange(length) < lengths, 0, -10000).astype("float32"),
+        "label": random.randint(0, 2, (batch, 1)).astype("int64"),
+    }
+    return loss, fluid.optimizer.Adam(2e-5), feed
+
+
 # name -> (function, examples a step)
 NETWORKS = {
     "mlp": (mlp, 128),
@@ -106,4 +230,7 @@ NETWORKS = {
     "resnet18": (resnet18, 16),
     "lstm": (lstm, 32),
     "sparse_ctr": (sparse_ctr, 512),
+    "deepfm": (deepfm, 512),
+    "seq2seq": (seq2seq, 16),
+    "bert_base": (bert_base, 8),
 }

@@ -6,7 +6,7 @@ search) may go to the host with `ctx.host` and come back with `ctx.array`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from types import ModuleType
 from typing import Any, Protocol, TypeVar
@@ -165,7 +165,7 @@ class Runtime(Protocol):
     def remote(self) -> Remote: ...
 
     def generator(self, seed: int) -> Any: ...
-    def bind_block(self, block: int, scope: Any) -> BoundBlock: ...
+    def bind_block(self, block: int, scope: Any, without: Collection[str] = ()) -> BoundBlock: ...
     def file_path(self, path: str, op: Operator) -> str: ...
     def serve(self, context: OpContext) -> None: ...
     def talk(self, text: str) -> None: ...
@@ -322,9 +322,9 @@ class OpContext:
         return tensor
 
     # -- control flow
-    def bind_block(self, block: int, scope: Any) -> BoundBlock:
-        """A sub-block bound to the variables of `scope`, for any number of runs."""
-        bound: BoundBlock = self.runtime.bind_block(block, scope)
+    def bind_block(self, block: int, scope: Any, without: Collection[str] = ()) -> BoundBlock:
+        """A sub-block bound to the variables of `scope`, for any number of runs; its operators do not write `without`."""
+        bound: BoundBlock = self.runtime.bind_block(block, scope, without)
         return bound
 
     def run_block(self, block: int, scope: Any) -> None:

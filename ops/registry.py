@@ -74,6 +74,7 @@ class OpInfo:
         attrs: Mapping[str, Any] | None = None,
         lod: str = "",
         raw: bool = False,
+        traits: Traits = NO_TRAITS,
     ) -> Callable[[Kernel], OpInfo]:
         """Decorator: declare the gradient operator (`<type>_grad`) and its kernel, wired in the plain way.
 
@@ -89,6 +90,7 @@ class OpInfo:
             attrs=self.attrs if attrs is None else attrs,
             lod=lod,
             raw=raw,
+            traits=traits,
         )
 
     def grad_maker(self, function: GradMaker) -> GradMaker:

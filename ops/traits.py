@@ -28,6 +28,7 @@ class Traits:
     "view": in Paddle, an output is a view of an input. "keeps_lod": in Paddle, outputs keep the LoD that they had.
     lod_branch: the input that it treats differently if it has a LoD.
     weight: the input that learned weights come by. channel_axis: which of their axes is that of the output channels.
+    shapes: the inputs of which it reads shapes, data types and LoDs, but no numbers.
     """
 
     gradient_scope: bool = True
@@ -40,6 +41,7 @@ class Traits:
     lod_branch: str = ""
     weight: str = ""
     channel_axis: int = -1
+    shapes: tuple[str, ...] = ()
 
     def declared(self) -> dict[str, object]:
         """The traits that are not the defaults, by name."""
@@ -49,7 +51,12 @@ class Traits:
     def input_names(self) -> tuple[str, ...]:
         """The input slots that traits name."""
         conditional = () if self.sharded_if is None else (self.sharded_if[1],)
-        return (*(self.sharded or ()), *conditional, *filter(None, (self.table, self.lod_branch, self.weight)))
+        return (
+            *(self.sharded or ()),
+            *conditional,
+            *self.shapes,
+            *filter(None, (self.table, self.lod_branch, self.weight)),
+        )
 
 
 NO_TRAITS = Traits()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from fluidtool.errors import NEEDS_LESS, FluidError, OperatorError, OutOfMemoryError
@@ -17,6 +18,7 @@ from fluidtool.runtime.dependencies import (
     DELETE,
     FEED_FETCH,
     dead_after,
+    hollow_after,
     names_used,
     needed_operators,
     trains,
@@ -31,12 +33,15 @@ from fluidtool.runtime.step import (
     BoundAfterChecks,
     BoundByVariables,
     BoundStep,
+    BoundTakeover,
     BoundUpdate,
+    BoundUpdates,
     Step,
     kernel_attrs,
     located,
     misfit_of,
     where,
+    with_updates_together,
 )
 
 EMPTY = "@EMPTY@"
@@ -83,6 +88,8 @@ def compile_block(block: Block, fetches: Iterable[str], needed_only: bool, engin
         if engine is not None and any(trains(op) for op in ops):
             from fluidtool.runtime.row_gradients import with_rows_as_gradients  # an inference program starts without
 
+            hollow = hollow_after(block.program, ops, set(local) - fetched)
+            steps = [replace(step, hollow=names) for step, names in zip(steps, hollow, strict=True)]
             steps = with_rows_as_gradients(block.program, steps, fetched.union(persistable), engine.updates)
     work: Sequence[Step | Region | Chain] = steps
     if block.idx == 0 and not any(trains(op) for op in ops):
@@ -131,7 +138,14 @@ class BoundBlock:
 
     __slots__ = ("bindings", "fed", "holders", "index", "runtime", "scope", "steps")
 
-    def __init__(self, plan: BlockPlan, scope: Scope, runtime: Any, found: Bindings | None = None) -> None:
+    def __init__(
+        self,
+        plan: BlockPlan,
+        scope: Scope,
+        runtime: Any,
+        found: Bindings | None = None,
+        without: Collection[str] = (),
+    ) -> None:
         self.index, self.scope, self.runtime = plan.index, scope, runtime
         self.fed = set(scope.local_var_names())
         self.bindings = bindings = bindings_of(plan.persistable_names, scope) if found is None else found
@@ -161,16 +175,21 @@ class BoundBlock:
             return bound(step)
 
         def bound(step: Step) -> BoundStep:
-            inputs, outputs = lookup_all(step.op.inputs), lookup_all(step.op.outputs)
+            written = step.op.outputs
+            if without:
+                written = {slot: names for slot, names in written.items() if not any(name in without for name in names)}
+            inputs, outputs = lookup_all(step.op.inputs), lookup_all(written)
             release = tuple(holders[name] for name in step.release if name in holders)
             context = OpContext(step.op, step.info, inputs, outputs, scope, runtime)
             if named := step.op.variable_attrs():
                 return BoundByVariables(step, context, release, lookup_all(named))
+            if step.hollow or (step.release and runtime.plan.overwritten_by(step.op)):
+                return BoundTakeover(step, context, release, tuple(holders[name] for name in step.hollow))
             if runtime.plan.changed_by(step.op):
                 return BoundUpdate(step, context, release)
             return (BoundAfterChecks if step.op.input("Param") else BoundStep)(step, context, release)
 
-        self.steps = tuple(bind(step) for step in plan.work)
+        self.steps = tuple(with_updates_together([bind(step) for step in plan.work]))
 
     def forget_values(self) -> bool:
         """Empty the variables of the scope; False if it has one that this block has not looked up."""
@@ -218,11 +237,11 @@ class BoundBlock:
 
 
 def one_by_one(
-    steps: Iterable[BoundStep | BoundRegion | BoundChain], whole: bool = False
+    steps: Iterable[BoundStep | BoundRegion | BoundChain | BoundUpdates], whole: bool = False
 ) -> Iterator[BoundStep | BoundRegion]:
     """Every step separately; callers that know regions pass `whole` to keep those."""
     for step in steps:
-        if isinstance(step, BoundChain) or (isinstance(step, BoundRegion) and not whole):
+        if isinstance(step, BoundChain | BoundUpdates) or (isinstance(step, BoundRegion) and not whole):
             yield from step.steps
         else:
             yield step

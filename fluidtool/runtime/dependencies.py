@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from fluidtool.ir import Block, Operator, Program
 from fluidtool.ir.hidden_names import hidden_reads, hidden_writes
 from fluidtool.ir.reuse import original_names
 from fluidtool.ir.roles import NAMESCOPE_ATTR, ROLE_ATTR, SUPERSEDED, OpRole
 from fluidtool.ir.surgery import copy_operator
-from fluidtool.ops.registry import get_op
+from fluidtool.ops.registry import get_op, traits_of
 
 DELETE = "delete_var"
 FEED_FETCH = frozenset({"feed", "fetch"})
@@ -103,3 +105,26 @@ def dead_after(program: Program, ops: list[Operator], releasable: set[str]) -> l
         seen -= (original_names(op).keys() & set(op.output_arg_names)) - set(op.input_arg_names)
         dead.append(tuple(sorted(names)))
     return dead[::-1]
+
+
+def hollow_after(program: Program, ops: list[Operator], releasable: set[str]) -> list[tuple[str, ...]]:
+    """For each operator, the inputs whose numbers nobody reads afterwards, although someone reads their shapes.
+
+    Only of names that are written once.
+    """
+    written = Counter(name for op in ops for name in op.output_arg_names)
+    read: set[str] = set()  # by operators behind this one
+    shown: set[str] = set()  # only their shapes
+    hollow: list[tuple[str, ...]] = []
+    for op in reversed(ops):
+        shapes = {name for slot in traits_of(op.type).shapes for name in op.input(slot)}
+        others = Counter(op.input_arg_names) - Counter(
+            name for slot in traits_of(op.type).shapes for name in op.input(slot)
+        )
+        shapes -= others.keys()
+        numbers = names_used(program, op) - shapes
+        ending = (numbers & shown & releasable & set(op.input_arg_names)) - read - set(op.output_arg_names)
+        hollow.append(tuple(sorted(name for name in ending if written[name] == 1)))
+        read |= numbers
+        shown |= shapes
+    return hollow[::-1]

@@ -114,9 +114,9 @@ class Runtime:
             return
         self.device.add_at(total, rows, values)
 
-    def bind_block(self, block: int, scope: Scope) -> BoundBlock:
-        """A sub-block bound to `scope`."""
-        return BoundBlock(self.plan.block(block), scope, self)
+    def bind_block(self, block: int, scope: Scope, without: Collection[str] = ()) -> BoundBlock:
+        """A sub-block bound to `scope`, whose operators do not write `without`."""
+        return BoundBlock(self.plan.block(block), scope, self, without=without)
 
     def file_path(self, path: str, op: Operator) -> str:
         """The path that a file operator may use; raises PolicyError otherwise."""

@@ -19,6 +19,27 @@ def references(owner: Any, attribute: str) -> int:
 ONE = references(LoDTensor(np.zeros(1, np.float32)), "array")  # if only the attribute refers to it
 
 
+def owner_is_shared(array: Any) -> bool:
+    """Whether something else than this view refers to the array whose memory it is."""
+    if references(array, "base") > ONE:
+        return True
+    owner = array.base
+    return type(owner) is not np.ndarray or not owner.flags.owndata
+
+
+def may_be_overwritten(holder: ScopeVariable | None) -> bool:
+    """Whether an array of float32 is referred to by this variable only, itself or as the only view of another."""
+    if holder is None or references(holder, "value") > ONE:
+        return False
+    tensor = holder.value
+    if type(tensor) is not LoDTensor or type(tensor.array) is not np.ndarray or references(tensor, "array") > ONE:
+        return False
+    array = tensor.array
+    if array.dtype != np.float32 or not array.flags.writeable:
+        return False
+    return array.flags.owndata or not owner_is_shared(array)
+
+
 def is_shared(tensor: LoDTensor) -> bool:
     """Whether something else refers to the tensor's array or a view of it, or it is read-only."""
     if references(tensor, "array") > ONE:  # first: `flags` refer to the array, too

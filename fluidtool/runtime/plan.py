@@ -84,6 +84,10 @@ class Plan:
         """The inputs that the operator's kernel can change in place, and the outputs that take them over."""
         return {} if self.engine is None or not op.input("Param") else self.engine.updates(op.type)
 
+    def overwritten_by(self, op: Operator) -> tuple[str, ...]:
+        """The inputs in whose place the operator's kernel can compute."""
+        return () if self.engine is None else self.engine.overwrites(op.type)
+
     def bindings(self, scope: Scope) -> Bindings:
         """The persistable variables of block 0 in a scope: looked up once while its names stay the same."""
         found = self.kept.get(scope)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Protocol
+
+import numpy as np
 
 from fluidtool.errors import FluidError, Location, OperatorError, UninitializedError
 from fluidtool.ir import Operator
@@ -15,7 +18,7 @@ from fluidtool.ops.registry import OpInfo
 from fluidtool.ops.validation import require_valid_operator
 from fluidtool.proto.enums import VARIABLES, AttrType
 from fluidtool.records import dataclass
-from fluidtool.runtime.ownership import holds_alone
+from fluidtool.runtime.ownership import holds_alone, may_be_overwritten
 from fluidtool.runtime.scope import ScopeVariable
 from fluidtool.tensor import LoDTensor
 
@@ -38,6 +41,7 @@ class Step:
     info: OpInfo
     attrs: dict[str, Any]
     release: tuple[str, ...] = ()
+    hollow: tuple[str, ...] = ()  # names of which only shapes are read afterwards
 
 
 def kernel_attrs(op: Operator, info: OpInfo) -> dict[str, Any]:
@@ -218,11 +222,12 @@ class BoundAfterChecks(BoundStep):
 class BoundUpdate(BoundStep):
     """A step that changes variables in place, if only the scope refers to their arrays."""
 
-    __slots__ = ("changed", "in_place", "usual")
+    __slots__ = ("changed", "in_place", "pending", "usual")
 
     def __init__(self, step: Step, context: OpContext, release: tuple[ScopeVariable, ...]) -> None:
         super().__init__(step, context, release)
         self.usual, self.in_place = step.attrs, {**step.attrs, "in_place": True}
+        self.pending: list[Any] | None = None
         pairs = context.runtime.plan.changed_by(step.op).items()
         same = all(step.op.input(old) == step.op.output(new) for old, new in pairs)
         self.changed = tuple(context.inputs[old][0] for old, _ in pairs) if same else ()
@@ -231,7 +236,118 @@ class BoundUpdate(BoundStep):
         """Call the kernel, which may overwrite the inputs."""
         alone = bool(self.changed) and all([holds_alone(holder) for holder in self.changed])
         self.attrs = self.in_place if alone else self.usual
+        if self.pending is None:
+            return super().compute()
+        self.attrs = {**self.attrs, "pending": self.pending}
+        try:
+            return super().compute()
+        finally:
+            self.attrs = self.usual  # what is put off refers to arrays, which only the scope may hold next time
+
+
+class BoundUpdates:
+    """Updates that follow each other and do not read one another's results: the engine runs them in one call."""
+
+    __slots__ = ("_current", "release", "steps")
+
+    def __init__(self, steps: Sequence[BoundUpdate]) -> None:
+        self.steps, self.release = tuple(steps), ()
+        self._current = 0
+
+    @property
+    def context(self) -> OpContext:
+        """The operator that is running, for messages."""
+        return self.steps[self._current].context
+
+    def run(self) -> None:
+        """Prepare every update, then run what they have put off; if one fails, that of those before it."""
+        pending: list[Any] = []
+        try:
+            for number, step in enumerate(self.steps):
+                self._current = number
+                step.pending = pending
+                step.run()
+                for holder in step.release:
+                    holder.value = None
+        finally:
+            for step in self.steps:
+                step.pending = None
+            if pending:
+                self.context.runtime.plan.engine.run_updates(pending)
+
+
+def with_updates_together(steps: Sequence[Any]) -> list[Any]:
+    """The bound steps, neighboring updates of different variables as one."""
+    found: list[Any] = []
+    group: list[BoundUpdate] = []
+    written: set[str] = set()
+
+    def close() -> None:
+        found.extend(group if len(group) < 2 else [BoundUpdates(group)])
+        group.clear()
+        written.clear()
+
+    for step in steps:
+        op = step.context.op if type(step) is BoundUpdate else None
+        if op is None or not written.isdisjoint((*op.input_arg_names, *op.output_arg_names)):
+            close()
+        if op is None:
+            found.append(step)
+        else:
+            group.append(step)
+            written.update(op.output_arg_names)
+    close()
+    return found
+
+
+class BoundTakeover(BoundStep):
+    """A step that may compute in the place of an input that nobody reads afterwards, and empties what only has a shape."""
+
+    __slots__ = ("hollow", "replaced")
+
+    def __init__(
+        self, step: Step, context: OpContext, release: tuple[ScopeVariable, ...], hollow: tuple[ScopeVariable, ...]
+    ) -> None:
+        super().__init__(step, context, release)
+        self.hollow = hollow
+        names, ending = step.op.input_arg_names, {*step.release, *step.hollow}
+        self.replaced = tuple(
+            holder
+            for slot in context.runtime.plan.overwritten_by(step.op)
+            for holder in context.inputs.get(slot, ())
+            if holder is not None and holder.name in ending and names.count(holder.name) == 1
+        )
+
+    def run(self) -> None:
+        """Compute, then let go of memory."""
+        self.store(self.compute())
+        for holder in self.hollow:
+            holder.value = hollowed(holder.value)
+
+    def compute(self) -> Any:
+        """Call the kernel, with the array that it may overwrite."""
+        for holder in self.replaced:
+            if may_be_overwritten(holder):
+                usual = self.attrs
+                self.attrs = {**usual, "over": holder.value.array}
+                try:
+                    return super().compute()
+                finally:
+                    self.attrs = usual
         return super().compute()
+
+
+@lru_cache(maxsize=1024)
+def shape_alone(shape: tuple[int, ...], dtype: Any) -> Any:
+    """Zeros of a shape, in the memory of one."""
+    return np.broadcast_to(np.zeros((), dtype), shape)
+
+
+def hollowed(value: Any) -> Any:
+    """A tensor of the same shape, data type and LoD without memory of its own; other values unchanged."""
+    if type(value) is not LoDTensor or type(value.array) is not np.ndarray:
+        return value
+    return LoDTensor(shape_alone(value.array.shape, value.array.dtype), value.offsets)
 
 
 def read(holder: ScopeVariable | None) -> Any:

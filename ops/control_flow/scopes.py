@@ -8,6 +8,7 @@ from weakref import WeakKeyDictionary
 
 from fluidtool.ir import Program
 from fluidtool.ops.context import OpContext
+from fluidtool.records import dataclass
 from fluidtool.tensor import LoDTensor, LoDTensorArray, SelectedRows
 
 Reading = tuple[str, str, tuple[str, ...]]  # an operator's type, one of its slots, and what it reads there
@@ -53,6 +54,19 @@ def drop_scopes(ctx: OpContext, scopes: Iterable[Any]) -> None:
     """Drop scopes below the current one."""
     for scope in scopes:
         ctx.scope.drop_kid(scope)
+
+
+@dataclass(frozen=True, slots=True)
+class StepValues:
+    """What the variables of a step held at its end, by name: kept in place of its scope."""
+
+    values: dict[str, Any]
+
+
+def empty(scope: Any) -> None:
+    """Take the values of the variables of this scope itself."""
+    for variable in scope.emptied():
+        assert variable.value is None
 
 
 def local_variables(scope: Any) -> list[Any]:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from fluidtool.ops.context import OpContext
+from fluidtool.ops.control_flow.loop_gradients import Total, Weight
 from fluidtool.ops.control_flow.scopes import (
-    added,
+    StepValues,
     drop_scopes,
+    empty,
     has_gradient,
     keep_scopes,
     kept_scopes,
@@ -51,18 +55,48 @@ def _run_in_one_scope(ctx: OpContext, sub_block: int) -> None:
 
 
 def _run_keeping_steps(ctx: OpContext, sub_block: int) -> None:
+    block = ctx.op.block.program.block(sub_block)
     changed = _changed_in_place(ctx, sub_block)
     inputs = {holder.name: holder for holder in ctx.inputs.get("X", ()) if holder is not None}
     remembered = [holder for name, holder in inputs.items() if name not in changed]
-    scopes: list[Any] = []
-    keep_scopes(ctx, "StepScopes", scopes)
+    kept: list[Any] = []
+    keep_scopes(ctx, "StepScopes", kept)
+    if any(inner.sub_blocks() for inner in block.ops):
+        _keep_scopes_of_steps(ctx, sub_block, remembered, kept)
+    else:
+        _keep_values_of_steps(ctx, sub_block, remembered, kept)
+
+
+def _keep_scopes_of_steps(ctx: OpContext, sub_block: int, remembered: list[Any], kept: list[Any]) -> None:
+    """A scope for each step: blocks within the block refer to it."""
     while _condition(ctx):
         scope = ctx.scope.new_scope()
-        scopes.append(scope)
-        before = [(holder.name, shared(holder.value)) for holder in remembered if isinstance(holder.value, LoDTensor)]
+        kept.append(scope)
+        before = _values_of(remembered)
         ctx.run_block(sub_block, scope)
         for name, value in before:
             scope.var(name).value = value
+
+
+def _keep_values_of_steps(ctx: OpContext, sub_block: int, remembered: list[Any], kept: list[Any]) -> None:
+    """One scope, bound once, and the values that each step left in it."""
+    scope = ctx.scope.new_scope()
+    try:
+        step = ctx.bind_block(sub_block, scope)
+        while _condition(ctx):
+            empty(scope)
+            before = _values_of(remembered)
+            step.run()
+            values = {variable.name: variable.value for variable in local_variables(scope)}
+            values.update(before)
+            kept.append(StepValues(values))
+    finally:
+        ctx.scope.drop_kid(scope)
+
+
+def _values_of(holders: list[Any]) -> list[tuple[str, Any]]:
+    """The tensors that variables hold now, by name."""
+    return [(holder.name, shared(holder.value)) for holder in holders if isinstance(holder.value, LoDTensor)]
 
 
 def _changed_in_place(ctx: OpContext, sub_block: int) -> set[str]:
@@ -146,25 +180,87 @@ def while_grad(ctx: OpContext, *, sub_block: int, is_test: bool, original_output
         for name, holder in zip(ctx.op.input("X"), ctx.outputs.get("X@GRAD", ()), strict=False)
         if holder is not None
     ]
-    totals: dict[str, Any] = {}
-    while scopes:
-        scope = scopes[-1]
-        for holder, name in links:
-            if holder.value is not None:
-                scope.var(name).value = shared(holder.value)
-        ctx.run_block(sub_block, scope)
+    weights = _weights_of_products(ctx, sub_block, {name for name, holder in targets if holder.name not in carried})
+    totals: dict[str, Total] = {holder.name: Total(ctx) for _, holder in targets}
+    for scope in _run_backwards(ctx, sub_block, scopes, links, weights):
         for name, holder in targets:
+            if name in weights:
+                weights[name].take(scope)
+                continue
             inside = scope.find_var(name)
             value = None if inside is None else inside.value
             if holder.name not in carried:
-                totals[holder.name] = added(ctx, totals.get(holder.name), value)
+                totals[holder.name].add(value)
             elif value is not None:
                 holder.value = shared(value)
-        drop_scopes(ctx, [scopes.pop()])
-    for (_, holder), source in zip(targets, _forward_inputs(ctx), strict=True):
+    for (name, holder), source in zip(targets, _forward_inputs(ctx), strict=True):
         if holder.name not in carried:
-            total = totals.get(holder.name)
+            total = weights[name].total(source.value) if name in weights else totals[holder.name].value
             holder.value = zeros_like(ctx, source.value) if total is None else total
+
+
+Links = list[tuple[Any, str]]  # variables outside, and the names that steps know them by
+
+
+def _run_backwards(
+    ctx: OpContext, sub_block: int, steps: list[Any], links: Links, without: Collection[str]
+) -> Iterator[Any]:
+    """Run the gradient block for each step, the last first; yields its scope, and is done with it afterwards."""
+    run = _run_by_values if steps and isinstance(steps[0], StepValues) else _run_by_scopes
+    return run(ctx, sub_block, steps, links, without)
+
+
+def _run_by_scopes(
+    ctx: OpContext, sub_block: int, steps: list[Any], links: Links, without: Collection[str]
+) -> Iterator[Any]:
+    while steps:
+        scope = steps[-1]
+        for name, value in _linked(links):
+            scope.var(name).value = value
+        ctx.bind_block(sub_block, scope, without).run()
+        yield scope
+        drop_scopes(ctx, [steps.pop()])
+
+
+def _run_by_values(
+    ctx: OpContext, sub_block: int, steps: list[StepValues], links: Links, without: Collection[str]
+) -> Iterator[Any]:
+    """In one scope, bound anew only if another step has other names."""
+    scope, names = ctx.scope.new_scope(), None
+    try:
+        while steps:
+            given = [*steps.pop().values.items(), *_linked(links)]
+            if names != [name for name, _ in given]:
+                drop_scopes(ctx, [scope])
+                scope, names = ctx.scope.new_scope(), [name for name, _ in given]
+                for name in names:
+                    scope.var(name)
+                bound = ctx.bind_block(sub_block, scope, without)
+            empty(scope)
+            for name, value in given:
+                scope.var(name).value = value
+            bound.run()
+            yield scope
+    finally:
+        drop_scopes(ctx, [scope])
+
+
+def _linked(links: Links) -> list[tuple[str, Any]]:
+    """The gradients from outside that there are, by the names that steps know them by."""
+    return [(name, shared(holder.value)) for holder, name in links if holder.value is not None]
+
+
+def _weights_of_products(ctx: OpContext, sub_block: int, wanted: Collection[str]) -> dict[str, Weight]:
+    """The wanted gradients that are the second factor's of a `mul`, and that no operator of the block reads."""
+    ops = ctx.op.block.program.block(sub_block).ops
+    used = Counter(name for inner in ops for name in (*inner.input_arg_names, *inner.output_arg_names))
+    plain = not any(inner.sub_blocks() for inner in ops)
+    found = {}
+    for inner in ops:
+        names = inner.output("Y@GRAD") if inner.type == "mul_grad" and plain else []
+        if len(names) == 1 and names[0] in wanted and used[names[0]] == 1 and not inner.variable_attrs():
+            found[names[0]] = Weight(ctx, inner)
+    return found
 
 
 def _forward_inputs(ctx: OpContext) -> list[Any]:

@@ -18,7 +18,10 @@ from fluidtool.ops.math.repeated import repeated
 from fluidtool.ops.math.wiring import wired
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta
+from fluidtool.ops.traits import Traits
 from fluidtool.tensor import SelectedRows
+
+SHAPES = Traits(shapes=("X", "Y"))
 
 
 @op("elementwise_add", inputs="X Y", outputs="Out", attrs=ATTRS, lod="X")
@@ -28,7 +31,7 @@ def elementwise_add(ctx: OpContext, X: Any, Y: Any, *, axis: int) -> Any:
     return repeated(ctx.xp, ctx.xp.add, x, y)
 
 
-@elementwise_add.grad(inputs="X Y Out@GRAD", outputs="X@GRAD Y@GRAD", lod=GRAD_LOD)
+@elementwise_add.grad(inputs="X Y Out@GRAD", outputs="X@GRAD Y@GRAD", lod=GRAD_LOD, traits=SHAPES)
 def elementwise_add_grad(ctx: OpContext, X: Any, Y: Any, Out_grad: Any, *, axis: int) -> dict[str, Any]:
     """dX = dOut, dY = dOut, each summed over the dimensions along which it was repeated."""
     grad_lod(ctx)
@@ -56,7 +59,7 @@ def elementwise_sub(ctx: OpContext, X: Any, Y: Any, *, axis: int) -> Any:
     return repeated(ctx.xp, ctx.xp.subtract, x, y)
 
 
-@elementwise_sub.grad(inputs="X Y Out@GRAD", outputs="X@GRAD Y@GRAD", lod=GRAD_LOD)
+@elementwise_sub.grad(inputs="X Y Out@GRAD", outputs="X@GRAD Y@GRAD", lod=GRAD_LOD, traits=SHAPES)
 def elementwise_sub_grad(ctx: OpContext, X: Any, Y: Any, Out_grad: Any, *, axis: int) -> dict[str, Any]:
     """dX = dOut, dY = -dOut, each summed over the dimensions along which it was repeated."""
     grad_lod(ctx)

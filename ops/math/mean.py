@@ -26,7 +26,7 @@ def _(ctx: InferContext, X: TensorMeta) -> TensorMeta:
     return TensorMeta(scalar_shape(ctx), X.dtype)
 
 
-@mean.grad(inputs="X Out@GRAD", outputs="X@GRAD", lod="X")
+@mean.grad(inputs="X Out@GRAD", outputs="X@GRAD", lod="X", traits=Traits(shapes=("X",)))
 def mean_grad(ctx: OpContext, X: Any, Out_grad: Any) -> Any:
     """dX = dOut / size, everywhere."""
     if Out_grad.size != 1:

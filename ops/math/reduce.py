@@ -19,6 +19,7 @@ from fluidtool.ops.math.versions import saved_since
 from fluidtool.ops.math.wiring import wired
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta
+from fluidtool.ops.traits import Traits
 from fluidtool.proto.enums import VarType
 
 FROM_X: dict[str, Any] = {"inputs": "X Out@GRAD", "outputs": "X@GRAD", "lod": "X"}
@@ -51,7 +52,7 @@ def reduce_sum(ctx: OpContext, X: Any, *, dim: list[int], keep_dim: bool, reduce
     return _total(x, axes).reshape(reduced_shape(ctx, X.shape, axes, keep_dim))
 
 
-@reduce_sum.grad(**FROM_X)
+@reduce_sum.grad(**FROM_X, traits=Traits(shapes=("X",)))
 def reduce_sum_grad(ctx: OpContext, X: Any, Out_grad: Any, *, dim: list[int], reduce_all: bool, in_dtype: int) -> Any:
     """dX = dOut, repeated over the reduced dimensions, in X's data type or `in_dtype`."""
     axes = reduced_axes(ctx, X.shape, dim, reduce_all)
@@ -79,7 +80,7 @@ def reduce_mean(ctx: OpContext, X: Any, *, dim: list[int], keep_dim: bool, reduc
     return mean.reshape(reduced_shape(ctx, X.shape, axes, keep_dim))
 
 
-@reduce_mean.grad(**FROM_X)
+@reduce_mean.grad(**FROM_X, traits=Traits(shapes=("X",)))
 def reduce_mean_grad(ctx: OpContext, X: Any, Out_grad: Any, *, dim: list[int], reduce_all: bool, in_dtype: int) -> Any:
     """dX = dOut / count, repeated over the reduced dimensions, in X's data type or `in_dtype`."""
     axes = reduced_axes(ctx, X.shape, dim, reduce_all)

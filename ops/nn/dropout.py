@@ -19,7 +19,7 @@ DROPOUT: dict[str, Any] = {
 }
 
 
-def _upscales(ctx: OpContext, dropout_prob: float) -> bool:
+def scales_up(ctx: OpContext, dropout_prob: float) -> bool:
     """Whether training scales up (upscale_in_train) instead of inference scaling down (downgrade_in_infer)."""
     if not 0 <= dropout_prob <= 1:
         raise ctx.error(f"attribute dropout_prob must be between 0 and 1, found {dropout_prob}")
@@ -34,7 +34,7 @@ def _upscales(ctx: OpContext, dropout_prob: float) -> bool:
 def _drop(ctx: OpContext, X: Any, Seed: Any, mask_shape: tuple[int, ...]) -> dict[str, Any]:
     require_floating(ctx, "X", X)
     rate = ctx.attr("dropout_prob")
-    upscales = _upscales(ctx, rate)
+    upscales = scales_up(ctx, rate)
     if ctx.attr("is_test"):
         return {"Out": X if upscales else X * X.dtype.type(1 - rate)}
     seed = ctx.attr("seed") if ctx.attr("fix_seed") else 0
@@ -50,7 +50,7 @@ def _drop(ctx: OpContext, X: Any, Seed: Any, mask_shape: tuple[int, ...]) -> dic
 def _drop_grad(ctx: OpContext, Mask: Any, out_grad: Any) -> Any:
     rate = ctx.attr("dropout_prob")
     grad = out_grad * Mask.astype(out_grad.dtype)
-    if _upscales(ctx, rate) and rate < 1:
+    if scales_up(ctx, rate) and rate < 1:
         grad = grad * out_grad.dtype.type(1 / (1 - rate))
     return grad
 

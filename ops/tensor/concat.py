@@ -11,6 +11,7 @@ from fluidtool.ops.math.wiring import wired
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import INT, USE_MKLDNN, TensorMeta, ints, required
 from fluidtool.ops.tensor.arguments import Context, axis_in, number, same_dtype
+from fluidtool.ops.traits import Traits
 from fluidtool.tensor import lengths_to_offsets, offsets_to_lengths
 
 
@@ -76,7 +77,7 @@ def _(ctx: InferContext, X: list[TensorMeta], AxisTensor: TensorMeta | None, *, 
     return X[0].with_shape(joined_shape(ctx, [x.shape for x in X], axis_in(ctx, axis, X[0].rank)))
 
 
-@concat.grad(inputs="X* AxisTensor? Out@GRAD", outputs="X@GRAD*", lod="X")
+@concat.grad(inputs="X* AxisTensor? Out@GRAD", outputs="X@GRAD*", lod="X", traits=Traits(shapes=("X",)))
 def concat_grad(ctx: OpContext, X: list[Any], AxisTensor: Any, Out_grad: Any, *, axis: int) -> Any:
     """dOut cut at the sizes of X."""
     place = _axis(ctx, AxisTensor, axis, X[0].ndim)

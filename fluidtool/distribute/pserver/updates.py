@@ -21,7 +21,7 @@ from fluidtool.distribute.pserver.in_place import (
     owned,
 )
 from fluidtool.ops import context
-from fluidtool.runtime.block import BoundBlock
+from fluidtool.runtime.block import BoundBlock, one_by_one
 from fluidtool.runtime.scope import ScopeVariable
 from fluidtool.runtime.step import BoundStep
 from fluidtool.tensor import SelectedRows
@@ -242,7 +242,7 @@ def update_in_place(block: context.BoundBlock) -> None:
     if not isinstance(block, BoundBlock):
         return
     steps: list[Any] = []
-    for step in block.steps:
+    for step in one_by_one(block.steps, whole=True):
         if not isinstance(step, BoundStep):
             steps.append(step)
         elif not (steps and isinstance(steps[-1], Mean) and steps[-1].takes(step)):

@@ -91,5 +91,11 @@ class Engine(Protocol):
     def updates(self, type: str) -> Mapping[str, str]:
         """The inputs that its kernel for a type can change in place, and the outputs that take them over."""
 
+    def run_updates(self, pending: list[Any]) -> None:
+        """Run what kernels of updates have put off in a list that they got as `pending`."""
+
+    def overwrites(self, type: str) -> tuple[str, ...]:
+        """The inputs that its kernel for a type can compute in the place of, if nobody reads them afterwards."""
+
     def add_rows(self, total: Any, rows: Any, values: Any) -> bool:
         """total[rows[i]] += values[i], in this order; False if it has no kernel for that."""

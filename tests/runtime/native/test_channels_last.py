@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from fluidtool.ops.nn.convolution import convolve, convolve_filter_grad, convolve_input_grad
 from fluidtool.ops.nn.windows import Windows
 from fluidtool.runtime import partition
-from fluidtool.runtime.engines.native.kernels import activations, biases, images, normalization
+from fluidtool.runtime.engines.native.kernels import activations, backward, biases, images, normalization
 from fluidtool.runtime.engines.native.kernels.last import empty_last, is_last, is_only_last, memory_of
 from fluidtool.runtime.engines.native.library import Library, library, usable_instructions
 from fluidtool.runtime.engines.native.lowering.last import Geometry
@@ -230,6 +230,27 @@ def test_gradients_of_activations_keep_the_channels_last(native: Library, slope:
     want = activations.gradient(native, slope, np.ascontiguousarray(made), grad)
     assert is_only_last(got) and not is_only_last(want)
     np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_a_result_takes_the_place_that_it_is_given(native: Library, channels_last: bool) -> None:
+    x = last((2, 20, 8, 9)) if channels_last else np.ascontiguousarray(last((2, 20, 8, 9)))
+    want, bias = np.maximum(x, 0), last((1, 20, 1, 1), 3).reshape(20)
+    context: Any = None
+    assert backward.relu(native, context, x, over=x) is x and is_only_last(x) is channels_last
+    np.testing.assert_array_equal(x, want)
+    if channels_last:
+        assert biases.elementwise_add(native, context, x, bias, axis=1, over=x) is x
+        np.testing.assert_array_equal(x, want + bias.reshape(20, 1, 1))
+
+
+def test_a_place_that_lies_otherwise_is_not_taken(native: Library) -> None:
+    x = last((2, 20, 8, 9))
+    other = np.zeros(x.shape, np.float32)
+    context: Any = None
+    got = backward.relu(native, context, x, over=other)
+    assert got is not other and not other.any()
+    np.testing.assert_array_equal(got, np.maximum(x, 0))
 
 
 def test_what_is_fetched_lies_as_everywhere() -> None:

@@ -33,6 +33,12 @@ CALLS: dict[
 ] = {  # sizes, and so many float32s as each reaches, not one more
     abi.FewRows: ({"rows": 2, "depth": 3, "columns": 5}, {"source": 6, "weights": 15, "out": 10}),
     abi.ActivationGradient: ({"count": 7}, {"out": 7, "out_grad": 7, "source_grad": 7}),
+    abi.InputGradient: ({"count": 7}, {"source": 7, "out_grad": 7, "source_grad": 7}),
+    abi.SoftmaxGradient: ({"rows": 2, "columns": 3}, {"out": 6, "out_grad": 6, "source_grad": 6}),
+    abi.Drop: ({"count": 8}, {"source": 8, "drawn": 8, "out": 8, "mask": 2}),
+    abi.DropGradient: ({"count": 8}, {"out_grad": 8, "mask": 2, "source_grad": 8}),
+    abi.Activate: ({"count": 7}, {"source": 7, "out": 7}),
+    abi.Add: ({"rows": 2, "columns": 3, "each_row": 1}, {"source": 6, "other": 6, "out": 6}),
     abi.Descend: (ROWS, {"param": 15, "grad": 6, "places": 4}),
     abi.Momentum: (ROWS, {"param": 15, "velocity": 15, "grad": 6, "places": 4}),
     abi.Adam: (ROWS, {"param": 15, "moment1": 15, "moment2": 15, "grad": 6, "places": 4}),

@@ -536,11 +536,69 @@ def test_attributes_of_later_versions_are_left_to_numpy(monkeypatch: pytest.Monk
     assert answered == [False]
 
 
+ROWS = st.tuples(st.integers(40, 70), st.integers(50, 70))
+
+
+def drawn(shape: tuple[int, ...], seed: int = 0, scale: float = 1.0) -> Any:
+    """Normal numbers."""
+    return (np.random.default_rng(seed).standard_normal(shape) * scale).astype(np.float32)
+
+
+@few
+@given(ROWS, st.sampled_from(["gelu", "relu", "sigmoid", "tanh"]))
+def test_activations(shape: tuple[int, int], type: str) -> None:
+    agree(type, {"X": drawn(shape, scale=3)}, ["Out"])
+
+
+@few
+@given(ROWS, st.booleans())
+def test_gradients_of_gelu(shape: tuple[int, int], approximate: bool) -> None:
+    feeds = {"X": drawn(shape, scale=3), "Out@GRAD": drawn(shape, 1)}
+    agree("gelu_grad", feeds, ["X@GRAD"], approximate=approximate)
+
+
+@few
+@given(ROWS)
+def test_softmax_and_its_gradient(shape: tuple[int, int]) -> None:
+    made = agree("softmax", {"X": drawn(shape, scale=4)}, ["Out"])["Out"].numpy()
+    agree("softmax_grad", {"Out": made, "Out@GRAD": drawn(shape, 1)}, ["X@GRAD"])
+
+
+@pytest.mark.parametrize("implementation", ["upscale_in_train", "downgrade_in_infer"])
+@pytest.mark.parametrize("rate", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("width", [64, 61])
+def test_dropout_draws_the_same_and_its_gradient_drops_the_same(implementation: str, rate: float, width: int) -> None:
+    attrs = {"dropout_prob": rate, "dropout_implementation": implementation}
+    x, grad = drawn((50, width)), drawn((50, width), 1)
+    seeded = attrs | {"seed": 5, "fix_seed": True}
+    made = agree("dropout", {"X": x}, ["Out", "Mask"], rtol=1e-7, **seeded)
+    agree("dropout_grad", {"Mask": made["Mask"].numpy(), "Out@GRAD": grad}, ["X@GRAD"], rtol=1e-7, **attrs)
+
+
+@pytest.mark.parametrize("other", [(40, 60), (60,), (1, 60)])
+def test_sums_of_arrays_and_of_rows_are_those_of_numpy_bit_for_bit(other: tuple[int, ...]) -> None:
+    feeds = {"X": drawn((40, 60)), "Y": drawn(other, 1)}
+    agree("elementwise_add", feeds, ["Out"], rtol=0)
+
+
+def test_a_sum_of_many_arrays_is_that_of_numpy_bit_for_bit() -> None:
+    program = Program()
+    block = program.global_block()
+    feeds = {name: drawn((40, 60), seed) for seed, name in enumerate("abc")}
+    for name in [*feeds, "out"]:
+        block.create_var(name=name, dtype=VarType.FP32)
+    block.append_op(type="sum", inputs={"X": list(feeds)}, outputs={"Out": ["out"]})
+    want, got = (
+        Executor(engine=engine).run(program, feeds, ["out"], Scope())[0].numpy() for engine in ("numpy", "native")
+    )
+    np.testing.assert_array_equal(got, want)
+
+
 def test_without_the_library_operators_keep_their_own_kernel(native: Library) -> None:
     def own() -> None: ...
 
     assert fastest_kernel("lstm", own, None) is own
-    assert fastest_kernel("relu", own, native) is own
+    assert fastest_kernel("hard_sigmoid", own, native) is own
 
 
 @pytest.fixture

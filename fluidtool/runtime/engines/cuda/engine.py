@@ -68,6 +68,13 @@ class CudaEngine:
         """Nothing is changed in place."""
         return {}
 
+    def run_updates(self, pending: list[Any]) -> None:
+        """Never called: no kernel of updates puts anything off."""
+
+    def overwrites(self, type: str) -> tuple[str, ...]:
+        """No kernel computes in the place of an input."""
+        return ()
+
     def add_rows(self, total: Any, rows: Any, values: Any) -> bool:
         """The device adds."""
         return False

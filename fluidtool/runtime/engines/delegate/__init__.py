@@ -103,6 +103,15 @@ class DelegateEngine:
         """The in-place changes of the other engine's kernel for a type."""
         return {} if self.others is None else self.others.updates(type)
 
+    def run_updates(self, pending: list[Any]) -> None:
+        """Run what the other engine's kernels of updates have put off."""
+        assert self.others is not None
+        self.others.run_updates(pending)
+
+    def overwrites(self, type: str) -> tuple[str, ...]:
+        """The inputs in whose place the other engine's kernel for a type can compute."""
+        return () if self.others is None else self.others.overwrites(type)
+
     def add_rows(self, total: Any, rows: Any, values: Any) -> bool:
         """total[rows[i]] += values[i] by the other engine."""
         return self.others is not None and self.others.add_rows(total, rows, values)

@@ -14,7 +14,7 @@ P = TypeVar("P")
 
 WORDS = 41  # of 8 bytes, of a call
 FIRST = 4  # the word of the first pointer
-FINGERPRINT = 0x9ff03d33  # FT_ABI of src/abi.h
+FINGERPRINT = 0x192a1aa8  # FT_ABI of src/abi.h
 
 
 class Kind(IntEnum):
@@ -104,12 +104,18 @@ class Kind(IntEnum):
     SUPPRESS_POLYGONS = 81
     SAMPLE_PLANES = 82
     FEW_ROWS = 83
-    INT8_PRODUCTS = 84
-    INT8_DEPTHWISE = 85
-    TO_INT8 = 86
-    INT8_HALO = 87
-    ROUND_TO_STEPS = 88
-    PACK_INT8 = 89
+    INPUT_GRADIENT = 84
+    SOFTMAX_GRADIENT = 85
+    DROP = 86
+    DROP_GRADIENT = 87
+    ACTIVATE = 88
+    ADD = 89
+    INT8_PRODUCTS = 90
+    INT8_DEPTHWISE = 91
+    TO_INT8 = 92
+    INT8_HALO = 93
+    ROUND_TO_STEPS = 94
+    PACK_INT8 = 95
 
 
 class ActivationKind(IntEnum):
@@ -4355,6 +4361,230 @@ class FewRows(Arguments[P]):
 
     def sizes(self) -> tuple[int, ...]:
         return (self.rows, self.depth, self.columns,)
+
+    def floats(self) -> tuple[float, ...]:
+        return ()
+
+
+class InputGradient(Arguments[P]):
+    """source_grad: out_grad times the slope of the activation (gelu or gelu_tanh) at source."""
+
+    __slots__ = (
+        "source", "out_grad", "source_grad", "count",
+    )
+    kind = Kind.INPUT_GRADIENT
+    takes_activation = True
+    pointer_bytes = {
+        "source": 4, "out_grad": 4, "source_grad": 4,
+    }
+    size_counts = {
+        "count": 0,
+    }
+    optional = ()
+    float_names = ()
+    layout = Struct("@iiq3f3Q1q")
+
+    def __init__(
+        self, *, source: P, out_grad: P, source_grad: P, count: int,
+    ) -> None:
+        self.source = source
+        self.out_grad = out_grad
+        self.source_grad = source_grad
+        self.count = count
+
+    def pointers(self) -> tuple[P | None, ...]:
+        return (self.source, self.out_grad, self.source_grad,)
+
+    def sizes(self) -> tuple[int, ...]:
+        return (self.count,)
+
+    def floats(self) -> tuple[float, ...]:
+        return ()
+
+
+class SoftmaxGradient(Arguments[P]):
+    """source_grad = out * (out_grad - sum(out * out_grad)), row by row; source_grad may be out_grad."""
+
+    __slots__ = (
+        "out", "out_grad", "source_grad", "rows", "columns",
+    )
+    kind = Kind.SOFTMAX_GRADIENT
+    takes_activation = False
+    pointer_bytes = {
+        "out": 4, "out_grad": 4, "source_grad": 4,
+    }
+    size_counts = {
+        "rows": 0, "columns": 0,
+    }
+    optional = ()
+    float_names = ()
+    layout = Struct("@iiq3f3Q2q")
+
+    def __init__(
+        self, *, out: P, out_grad: P, source_grad: P, rows: int, columns: int,
+    ) -> None:
+        self.out = out
+        self.out_grad = out_grad
+        self.source_grad = source_grad
+        self.rows = rows
+        self.columns = columns
+
+    def pointers(self) -> tuple[P | None, ...]:
+        return (self.out, self.out_grad, self.source_grad,)
+
+    def sizes(self) -> tuple[int, ...]:
+        return (self.rows, self.columns,)
+
+    def floats(self) -> tuple[float, ...]:
+        return ()
+
+
+class Drop(Arguments[P]):
+    """out = source * factor where drawn numbers are at least rate, else source * 0; mask: 1 or 0. out may be
+    source."""
+
+    __slots__ = (
+        "source", "drawn", "out", "mask", "count", "rate", "factor",
+    )
+    kind = Kind.DROP
+    takes_activation = False
+    pointer_bytes = {
+        "source": 4, "drawn": 4, "out": 4, "mask": 1,
+    }
+    size_counts = {
+        "count": 0,
+    }
+    optional = ()
+    float_names = ("rate", "factor", )
+    layout = Struct("@iiq3f4Q1q2f")
+
+    def __init__(
+        self, *, source: P, drawn: P, out: P, mask: P, count: int, rate: float, factor: float,
+    ) -> None:
+        self.source = source
+        self.drawn = drawn
+        self.out = out
+        self.mask = mask
+        self.count = count
+        self.rate = rate
+        self.factor = factor
+
+    def pointers(self) -> tuple[P | None, ...]:
+        return (self.source, self.drawn, self.out, self.mask,)
+
+    def sizes(self) -> tuple[int, ...]:
+        return (self.count,)
+
+    def floats(self) -> tuple[float, ...]:
+        return (self.rate, self.factor,)
+
+
+class DropGradient(Arguments[P]):
+    """source_grad = out_grad * mask * factor; source_grad may be out_grad."""
+
+    __slots__ = (
+        "out_grad", "mask", "source_grad", "count", "factor",
+    )
+    kind = Kind.DROP_GRADIENT
+    takes_activation = False
+    pointer_bytes = {
+        "out_grad": 4, "mask": 1, "source_grad": 4,
+    }
+    size_counts = {
+        "count": 0,
+    }
+    optional = ()
+    float_names = ("factor", )
+    layout = Struct("@iiq3f3Q1q1f")
+
+    def __init__(
+        self, *, out_grad: P, mask: P, source_grad: P, count: int, factor: float,
+    ) -> None:
+        self.out_grad = out_grad
+        self.mask = mask
+        self.source_grad = source_grad
+        self.count = count
+        self.factor = factor
+
+    def pointers(self) -> tuple[P | None, ...]:
+        return (self.out_grad, self.mask, self.source_grad,)
+
+    def sizes(self) -> tuple[int, ...]:
+        return (self.count,)
+
+    def floats(self) -> tuple[float, ...]:
+        return (self.factor,)
+
+
+class Activate(Arguments[P]):
+    """out = activation(source); out may be source."""
+
+    __slots__ = (
+        "source", "out", "count",
+    )
+    kind = Kind.ACTIVATE
+    takes_activation = True
+    pointer_bytes = {
+        "source": 4, "out": 4,
+    }
+    size_counts = {
+        "count": 0,
+    }
+    optional = ()
+    float_names = ()
+    layout = Struct("@iiq3f2Q1q")
+
+    def __init__(
+        self, *, source: P, out: P, count: int,
+    ) -> None:
+        self.source = source
+        self.out = out
+        self.count = count
+
+    def pointers(self) -> tuple[P | None, ...]:
+        return (self.source, self.out,)
+
+    def sizes(self) -> tuple[int, ...]:
+        return (self.count,)
+
+    def floats(self) -> tuple[float, ...]:
+        return ()
+
+
+class Add(Arguments[P]):
+    """out [rows][columns] = source + other; other has one row, or as many where each_row is 1. out may be one of
+    them."""
+
+    __slots__ = (
+        "source", "other", "out", "rows", "columns", "each_row",
+    )
+    kind = Kind.ADD
+    takes_activation = False
+    pointer_bytes = {
+        "source": 4, "other": 4, "out": 4,
+    }
+    size_counts = {
+        "rows": 0, "columns": 0, "each_row": 0,
+    }
+    optional = ()
+    float_names = ()
+    layout = Struct("@iiq3f3Q3q")
+
+    def __init__(
+        self, *, source: P, other: P, out: P, rows: int, columns: int, each_row: int,
+    ) -> None:
+        self.source = source
+        self.other = other
+        self.out = out
+        self.rows = rows
+        self.columns = columns
+        self.each_row = each_row
+
+    def pointers(self) -> tuple[P | None, ...]:
+        return (self.source, self.other, self.out,)
+
+    def sizes(self) -> tuple[int, ...]:
+        return (self.rows, self.columns, self.each_row,)
 
     def floats(self) -> tuple[float, ...]:
         return ()

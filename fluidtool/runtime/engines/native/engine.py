@@ -80,6 +80,18 @@ class NativeEngine:
 
         return UPDATES.get(type, {})
 
+    def run_updates(self, pending: Any) -> None:
+        """Run what kernels of updates have put off."""
+        from fluidtool.runtime.engines.native.kernels.direct import run_calls  # many programs never need it
+
+        run_calls(self.library, pending)
+
+    def overwrites(self, type: str) -> tuple[str, ...]:
+        """The inputs that its kernel for a type can compute in the place of."""
+        from fluidtool.runtime.engines.native.kernels import OVERWRITES  # many programs never need it
+
+        return OVERWRITES.get(type, ())
+
     def add_rows(self, total: Any, rows: Any, values: Any) -> bool:
         """total[rows[i]] += values[i], in this order, for floats and row numbers."""
         from fluidtool.runtime.engines.native.kernels.rows import add_rows, are_places  # many programs never need it

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import sys
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -10,6 +12,7 @@ import numpy as np
 from fluidtool.runtime.engines.numpy import special
 
 LARGEST_KEPT = (1 << 25) - (1 << 16)  # the most that glibc learns to keep is 32 MiB, its own header included
+TRIM_THRESHOLD, MOST_KEPT = -1, (1 << 31) - 1  # M_TRIM_THRESHOLD of malloc.h, and its largest value
 
 
 class NumpyDevice:
@@ -79,9 +82,12 @@ def keep_freed_memory() -> None:
     """Let the C library keep freed memory of arrays, for the arrays of the next step.
 
     glibc requests every large array from the system, page by page, until an array of that size has been freed. So
-    free one, which is never touched; elsewhere this has no effect.
+    free one, which is never touched. It also returns what is free at the end of its memory, so raise the size from which
+    it does: the values of a step may be gigabytes, and come again in the next one. Elsewhere this has no effect.
     """
     np.empty(LARGEST_KEPT, np.uint8)
+    if sys.platform == "linux" and (change := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:
+        change(TRIM_THRESHOLD, MOST_KEPT)
 
 
 NUMPY = NumpyDevice()

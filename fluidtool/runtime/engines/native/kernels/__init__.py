@@ -47,6 +47,25 @@ UPDATES: Mapping[str, Mapping[str, str]] = {
     "sgd": {"Param": "ParamOut"},
 }
 """Operators whose kernels here can change inputs in place: the inputs, and the outputs that take them over."""
+OVERWRITES: Mapping[str, tuple[str, ...]] = {
+    "dropout": ("X",),
+    "dropout_grad": ("Out@GRAD",),
+    "elementwise_add": ("X", "Y"),
+    "gelu": ("X",),
+    "gelu_grad": ("X", "Out@GRAD"),
+    "leaky_relu_grad": ("Out@GRAD", "Out"),
+    "relu": ("X",),
+    "relu6_grad": ("Out@GRAD", "Out"),
+    "relu_grad": ("Out@GRAD", "Out"),
+    "sigmoid": ("X",),
+    "sigmoid_grad": ("Out@GRAD", "Out"),
+    "softmax": ("X",),
+    "softmax_grad": ("Out@GRAD", "Out"),
+    "sum": ("X",),
+    "tanh": ("X",),
+    "tanh_grad": ("Out@GRAD", "Out"),
+}
+"""Operators whose kernels here can compute in the place of an input that nobody reads afterwards: the slots, the best first."""
 KERNELS: Mapping[str, Kernel] = {
     "adagrad": later("updates", "adagrad"),
     "adam": later("updates", "adam"),
@@ -62,9 +81,13 @@ KERNELS: Mapping[str, Kernel] = {
     "decayed_adagrad": later("updates", "decayed_adagrad"),
     "depthwise_conv2d": later("depthwise", "depthwise_conv2d"),
     "depthwise_conv2d_grad": later("depthwise", "depthwise_conv2d_gradient"),
+    "dropout": later("backward", "dropout"),
+    "dropout_grad": later("backward", "dropout_gradient"),
     "elementwise_add": later("biases", "elementwise_add"),
     "elementwise_add_grad": later("biases", "elementwise_add_gradient"),
     "ftrl": later("updates", "ftrl"),
+    "gelu": later("backward", "gelu"),
+    "gelu_grad": later("backward", "gelu_gradient"),
     "generate_proposals": later("detection", "generate_proposals"),
     "generate_proposals_v2": later("detection", "generate_proposals_v2"),
     "gru": later("gru", "gru"),
@@ -83,6 +106,7 @@ KERNELS: Mapping[str, Kernel] = {
     "multiclass_nms3": later("detection", "multiclass_nms3"),
     "pool2d": pool2d,
     "pool2d_grad": pool2d_gradient,
+    "relu": later("backward", "relu"),
     "relu6_grad": later("activations", "relu6_gradient"),
     "relu_grad": later("activations", "relu_gradient"),
     "retinanet_detection_output": later("detection", "retinanet_detection_output"),
@@ -91,10 +115,14 @@ KERNELS: Mapping[str, Kernel] = {
     "roi_pool": later("regions", "roi_pool"),
     "sequence_conv_grad": later("sequences", "sequence_conv_gradient"),
     "sgd": later("updates", "sgd"),
+    "sigmoid": later("backward", "sigmoid"),
     "sigmoid_grad": later("activations", "sigmoid_gradient"),
+    "softmax": later("backward", "softmax"),
+    "softmax_grad": later("backward", "softmax_gradient"),
     "softmax_with_cross_entropy": later("losses", "softmax_with_cross_entropy"),
     "softmax_with_cross_entropy_grad": later("losses", "softmax_with_cross_entropy_gradient"),
-    "sum": later("rows", "sum_of_rows"),
+    "sum": later("rows", "sum"),
+    "tanh": later("backward", "tanh"),
     "tanh_grad": later("activations", "tanh_gradient"),
     "top_k": later("ranking", "top_k"),
 }
@@ -119,10 +147,19 @@ def fastest_kernel(type: str, own: Kernel, library: Library | None) -> Kernel:
         result = faster(library, *inputs, **attrs)
         return own(*inputs, **attrs) if result is NotImplemented else result
 
-    def updating(*inputs: Any, in_place: bool = False, stands_for_dense: bool = False, **attrs: Any) -> Any:
-        result = faster(library, *inputs, in_place=in_place, stands_for_dense=stands_for_dense, **attrs)
+    def overwriting(*inputs: Any, over: Any = None, **attrs: Any) -> Any:
+        result = faster(library, *inputs, over=over, **attrs)
+        return own(*inputs, **attrs) if result is NotImplemented else result
+
+    def updating(
+        *inputs: Any, in_place: bool = False, stands_for_dense: bool = False, pending: Any = None, **attrs: Any
+    ) -> Any:
+        told = {"in_place": in_place, "stands_for_dense": stands_for_dense, "pending": pending}
+        result = faster(library, *inputs, **told, **attrs)
         if result is not NotImplemented:
             return result
         return own(*(map(dense, inputs) if stands_for_dense else inputs), **attrs)
 
+    if type in OVERWRITES:
+        return overwriting
     return updating if type in UPDATES else kernel

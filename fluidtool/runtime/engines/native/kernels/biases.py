@@ -1,4 +1,4 @@
-"""elementwise_add of a number for each channel, as convolutions have them, where the channels are last in memory."""
+"""elementwise_add of arrays of one shape, of rows, and of a number for each channel where the channels are last in memory."""
 
 from __future__ import annotations
 
@@ -9,17 +9,20 @@ import numpy as np
 from fluidtool.ops.context import OpContext
 from fluidtool.ops.math.elementwise_common import grad_lod
 from fluidtool.runtime.engines.native import abi
+from fluidtool.runtime.engines.native.kernels.backward import added, place_for
 from fluidtool.runtime.engines.native.kernels.direct import Array, are_floats, in_rows, run_call
-from fluidtool.runtime.engines.native.kernels.last import empty_last, is_only_last, memory_of
+from fluidtool.runtime.engines.native.kernels.last import is_only_last, memory_of
 from fluidtool.runtime.engines.native.kernels.normalization import chunks_of, pixels_of, task_count_of_pixels
 from fluidtool.runtime.engines.native.library import Library
 
 
-def elementwise_add(library: Library, ctx: OpContext, X: Any, Y: Any, *, axis: int) -> Any:
-    """fluidtool.ops.math.elementwise.elementwise_add for X [N, C, H, W] and Y [C]."""
+def elementwise_add(library: Library, ctx: OpContext, X: Any, Y: Any, *, axis: int, over: Any = None) -> Any:
+    """fluidtool.ops.math.elementwise.elementwise_add for X [N, C, H, W] and Y [C], or for rows, or arrays of one shape."""
     if not is_bias(X, Y, axis):
-        return NotImplemented
-    out, channels = empty_last(X.shape), X.shape[1]
+        if not are_floats(X, Y) or X is None or Y is None or axis not in (-1, X.ndim - Y.ndim):
+            return NotImplemented
+        return added(library, X, Y, over)
+    out, channels = place_for(X, over), X.shape[1]
     arguments = abi.NormalizeLast(
         source=memory_of(X), mean=np.zeros(channels, np.float32), factor=np.ones(channels, np.float32), bias=in_rows(Y),
         out=memory_of(out), **pixels_of(X),

@@ -14,6 +14,7 @@ from fluidtool.runtime.engines.native.library import Library, first_byte
 from fluidtool.runtime.graph.ir import NONE, Activation
 
 Array = NDArray[Any]
+Pending = list[tuple[abi.Arguments[Array], int]]  # calls and their tasks
 GRAIN = 1 << 14  # floats worth a thread
 
 
@@ -50,6 +51,15 @@ def run_call(library: Library, arguments: abi.Arguments[Array], tasks: int, acti
     check_call(arguments, library.width, tasks)
     calls = empty_calls(1)
     write(calls, 0, arguments, [address(array) for array in arguments.pointers()], tasks, activation)
+    library.run(calls)
+
+
+def run_calls(library: Library, pending: Pending) -> None:
+    """Several such kernels, one after the other, by one call of the library."""
+    calls = empty_calls(len(pending))
+    for number, (arguments, tasks) in enumerate(pending):
+        check_call(arguments, library.width, tasks)
+        write(calls, number, arguments, [address(array) for array in arguments.pointers()], tasks)
     library.run(calls)
 
 

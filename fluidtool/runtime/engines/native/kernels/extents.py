@@ -65,6 +65,38 @@ def _activation_gradient(s: abi.ActivationGradient[Pointer], on: Setting) -> Tou
     return counts(out=s.count, out_grad=s.count, source_grad=s.count)
 
 
+@touches(abi.InputGradient)
+def _input_gradient(s: abi.InputGradient[Pointer], on: Setting) -> Touched:
+    return counts(source=s.count, out_grad=s.count, source_grad=s.count)
+
+
+@touches(abi.SoftmaxGradient)
+def _softmax_gradient(s: abi.SoftmaxGradient[Pointer], on: Setting) -> Touched:
+    size = s.rows * s.columns
+    return counts(out=size, out_grad=size, source_grad=size)
+
+
+@touches(abi.Drop)
+def _drop(s: abi.Drop[Pointer], on: Setting) -> Touched:
+    return counts(source=s.count, drawn=s.count, out=s.count, mask=s.count)
+
+
+@touches(abi.DropGradient)
+def _drop_gradient(s: abi.DropGradient[Pointer], on: Setting) -> Touched:
+    return counts(out_grad=s.count, mask=s.count, source_grad=s.count)
+
+
+@touches(abi.Activate)
+def _activate(s: abi.Activate[Pointer], on: Setting) -> Touched:
+    return counts(source=s.count, out=s.count)
+
+
+@touches(abi.Add)
+def _add(s: abi.Add[Pointer], on: Setting) -> Touched:
+    size = s.rows * s.columns
+    return counts(source=size, other=size if s.each_row else s.columns, out=size)
+
+
 @touches(abi.CrossEntropy)
 def _cross_entropy(s: abi.CrossEntropy[Pointer], on: Setting) -> Touched:
     """The kernel checks every label against the columns."""

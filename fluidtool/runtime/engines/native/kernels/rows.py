@@ -10,13 +10,19 @@ import numpy as np
 from fluidtool.ops.context import OpContext
 from fluidtool.ops.distributed.tables import NO_PADDING
 from fluidtool.runtime.engines.native import abi
+from fluidtool.runtime.engines.native.kernels.backward import sum_of_arrays
 from fluidtool.runtime.engines.native.kernels.direct import Array, are_floats, in_rows, run_call, task_count
 from fluidtool.runtime.engines.native.library import Library
 from fluidtool.tensor import SelectedRows
 
 
-def sum_of_rows(library: Library, ctx: OpContext, X: list[Any]) -> Any:
-    """fluidtool.ops.math.sum for SelectedRows of float32 only."""
+def sum(library: Library, ctx: OpContext, X: list[Any], *, over: Any = None) -> Any:
+    """fluidtool.ops.math.sum for SelectedRows of float32 only, or for arrays of float32 of one shape only."""
+    return sum_of_rows(library, X) if isinstance(X[0], SelectedRows) else sum_of_arrays(library, X, over)
+
+
+def sum_of_rows(library: Library, X: list[Any]) -> Any:
+    """The sums of rows that are named several times."""
     if not all(are_rows(x) for x in X):
         return NotImplemented
     first = X[0]

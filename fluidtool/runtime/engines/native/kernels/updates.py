@@ -2,7 +2,7 @@
 
 A sparse gradient is the sums of its rows; where an optimizer changes all rows, the others have gradient 0 in the same pass.
 `stands_for_dense`: the gradient is rows only because nothing else reads it (row_gradients.py), and means what the dense one
-would.
+would. `pending`: the calls of several parameters, which are run together afterwards (step.py).
 """
 
 from __future__ import annotations
@@ -14,7 +14,15 @@ import numpy as np
 
 from fluidtool.ops.context import OpContext
 from fluidtool.runtime.engines.native import abi
-from fluidtool.runtime.engines.native.kernels.direct import Array, are_floats, have_shape, in_rows, run_call, task_count
+from fluidtool.runtime.engines.native.kernels.direct import (
+    Array,
+    Pending,
+    are_floats,
+    have_shape,
+    in_rows,
+    run_call,
+    task_count,
+)
 from fluidtool.runtime.engines.native.kernels.rows import add_rows, are_rows, merged, ours
 from fluidtool.runtime.engines.native.library import Library
 from fluidtool.tensor import SelectedRows
@@ -42,6 +50,7 @@ def adam(
     lazy_mode: bool,
     in_place: bool = False,
     stands_for_dense: bool = False,
+    pending: Pending | None = None,
 ) -> Any:
     """fluidtool.ops.optimizers.adam in a program of Paddle 1.x."""
     numbers = (LearningRate, Beta1Pow, Beta2Pow)
@@ -60,7 +69,7 @@ def adam(
         param=param, moment1=moment1, moment2=moment2, **gradient(library, Grad, Param, listed=sparse and lazy_mode),
         beta1=beta1, beta1_rest=1 - beta1, beta2=beta2, beta2_rest=1 - beta2, rate=float(rate), epsilon=epsilon,
     )  # fmt: skip
-    update(library, arguments)
+    update(library, arguments, pending)
     return {
         "ParamOut": param,
         "Moment1Out": moment1,
@@ -79,6 +88,7 @@ def sgd(
     *,
     in_place: bool = False,
     stands_for_dense: bool = False,
+    pending: Pending | None = None,
 ) -> Any:
     """fluidtool.ops.optimizers.descent.sgd with a dense parameter in a program of Paddle 1.x."""
     if not is_plain(ctx, Param, Grad, (LearningRate,)):
@@ -88,7 +98,11 @@ def sgd(
     if isinstance(Grad, SelectedRows) and not stands_for_dense:  # one after the other, as in Paddle's kernel
         add_rows(library, param, Grad.row_ids, Grad.value, -rate)
     else:
-        update(library, abi.Descend(param=param, **gradient(library, Grad, Param, listed=isfinite(rate)), rate=rate))
+        update(
+            library,
+            abi.Descend(param=param, **gradient(library, Grad, Param, listed=isfinite(rate)), rate=rate),
+            pending,
+        )
     return {"ParamOut": param}
 
 
@@ -104,6 +118,7 @@ def momentum(
     use_nesterov: bool,
     in_place: bool = False,
     stands_for_dense: bool = False,
+    pending: Pending | None = None,
 ) -> Any:
     """fluidtool.ops.optimizers.descent.momentum in a program of Paddle 1.x."""
     if not is_plain(ctx, Param, Grad, (LearningRate,), Velocity):
@@ -113,7 +128,7 @@ def momentum(
         param=param, velocity=velocity, **gradient(library, Grad, Param), nesterov=int(use_nesterov), momentum=mu,
         rate=float(LearningRate.reshape(())),
     )  # fmt: skip
-    update(library, arguments)
+    update(library, arguments, pending)
     return {"ParamOut": param, "VelocityOut": velocity}
 
 
@@ -128,6 +143,7 @@ def adagrad(
     epsilon: float,
     in_place: bool = False,
     stands_for_dense: bool = False,
+    pending: Pending | None = None,
 ) -> Any:
     """fluidtool.ops.optimizers.adagrad.adagrad."""
     if not is_plain(ctx, Param, Grad, (LearningRate,), Moment):
@@ -139,7 +155,7 @@ def adagrad(
         param=param, moment=moment, **gradient(library, Grad, Param, listed=listed), decay=1.0, rest=1.0, rate=rate,
         epsilon=epsilon,
     )  # fmt: skip
-    update(library, arguments)
+    update(library, arguments, pending)
     return {"ParamOut": param, "MomentOut": moment}
 
 
@@ -155,6 +171,7 @@ def decayed_adagrad(
     epsilon: float,
     in_place: bool = False,
     stands_for_dense: bool = False,
+    pending: Pending | None = None,
 ) -> Any:
     """fluidtool.ops.optimizers.adagrad.decayed_adagrad, which has no sparse gradients."""
     sparse = isinstance(Grad, SelectedRows) and not stands_for_dense
@@ -165,7 +182,7 @@ def decayed_adagrad(
         param=param, moment=moment, **gradient(library, Grad, Param), decay=decay, rest=1 - decay,
         rate=float(LearningRate.reshape(())), epsilon=epsilon,
     )  # fmt: skip
-    update(library, arguments)
+    update(library, arguments, pending)
     return {"ParamOut": param, "MomentOut": moment}
 
 
@@ -185,6 +202,7 @@ def rmsprop(
     centered: bool,
     in_place: bool = False,
     stands_for_dense: bool = False,
+    pending: Pending | None = None,
 ) -> Any:
     """fluidtool.ops.optimizers.adagrad.rmsprop; not centered, where a difference of squares needs numpy's roundings."""
     if centered or not is_plain(ctx, Param, Grad, (LearningRate,), MeanSquare, Moment):
@@ -194,7 +212,7 @@ def rmsprop(
         param=param, squares=squares, moment=moment, **gradient(library, Grad, Param), decay=decay, rest=1 - decay,
         momentum=momentum, rate=float(LearningRate.reshape(())), epsilon=epsilon,
     )  # fmt: skip
-    update(library, arguments)
+    update(library, arguments, pending)
     return {"ParamOut": param, "MomentOut": moment, "MeanSquareOut": squares, "MeanGradOut": MeanGrad}
 
 
@@ -212,6 +230,7 @@ def ftrl(
     lr_power: float,
     in_place: bool = False,
     stands_for_dense: bool = False,
+    pending: Pending | None = None,
 ) -> Any:
     """fluidtool.ops.optimizers.adagrad.ftrl with a power of -1/2."""
     if lr_power != SQUARE_ROOT or not is_plain(
@@ -223,7 +242,7 @@ def ftrl(
         param=param, squares=squares, linear=linear, **gradient(library, Grad, Param, listed=not stands_for_dense),
         l1=l1, l2=l2, rate=float(LearningRate.reshape(())),
     )  # fmt: skip
-    update(library, arguments)
+    update(library, arguments, pending)
     return {"ParamOut": param, "SquaredAccumOut": squares, "LinearAccumOut": linear}
 
 
@@ -255,7 +274,11 @@ def gradient(library: Library, grad: Any, param: Array, listed: bool = False) ->
     }  # fmt: skip
 
 
-def update(library: Library, arguments: Any) -> None:
-    """Run the kernel in tasks for the floats that it passes over."""
+def update(library: Library, arguments: Any, pending: Pending | None) -> None:
+    """Run the kernel in tasks for the floats that it passes over, or put it off with those of other parameters."""
     rows = arguments.count if arguments.listed else arguments.rows
-    run_call(library, arguments, task_count(library, rows * arguments.columns))
+    tasks = task_count(library, rows * arguments.columns)
+    if pending is None:
+        run_call(library, arguments, tasks)
+    else:
+        pending.append((arguments, tasks))

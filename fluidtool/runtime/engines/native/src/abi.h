@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define FT_ABI 0x9ff03d33u /* another for another layout */
+#define FT_ABI 0x192a1aa8u /* another for another layout */
 
 enum ft_kind {
     FT_CONVOLUTION, FT_DEPTHWISE, FT_POOL, FT_BLOCK, FT_UNBLOCK, FT_HALO, FT_ELEMENTWISE, FT_SOFTMAX, FT_LAYER_NORM,
@@ -21,8 +21,8 @@ enum ft_kind {
     FT_POOL_REGIONS, FT_VITERBI, FT_SOFTMAX_SEQUENCES, FT_COSINE, FT_FTRL, FT_RMSPROP, FT_DESCEND,
     FT_DEPTHWISE_PLANES, FT_DEPTHWISE_PLANES_GRADIENT, FT_CROSS_ENTROPY, FT_CROSS_ENTROPY_GRADIENT,
     FT_ACTIVATION_GRADIENT, FT_REGROUP, FT_LOCAL_RESPONSE, FT_PROJECTED_SEQUENCES, FT_SUPPRESS_POLYGONS,
-    FT_SAMPLE_PLANES, FT_FEW_ROWS, FT_INT8_PRODUCTS, FT_INT8_DEPTHWISE, FT_TO_INT8, FT_INT8_HALO, FT_ROUND_TO_STEPS,
-    FT_PACK_INT8, FT_KINDS
+    FT_SAMPLE_PLANES, FT_FEW_ROWS, FT_INPUT_GRADIENT, FT_SOFTMAX_GRADIENT, FT_DROP, FT_DROP_GRADIENT, FT_ACTIVATE,
+    FT_ADD, FT_INT8_PRODUCTS, FT_INT8_DEPTHWISE, FT_TO_INT8, FT_INT8_HALO, FT_ROUND_TO_STEPS, FT_PACK_INT8, FT_KINDS
 };
 
 enum ft_activation {
@@ -1245,6 +1245,75 @@ typedef struct ft_few_rows {
     int64_t rows, depth, columns;
 } ft_few_rows;
 
+/* source_grad: out_grad times the slope of the activation (gelu or gelu_tanh) at source. */
+typedef struct ft_input_gradient {
+    int32_t kind, activation;
+    int64_t tasks;
+    ft_constants constants;
+    const float *source;
+    const float *out_grad;
+    float *source_grad;
+    int64_t count;
+} ft_input_gradient;
+
+/* source_grad = out * (out_grad - sum(out * out_grad)), row by row; source_grad may be out_grad. */
+typedef struct ft_softmax_gradient {
+    int32_t kind, activation;
+    int64_t tasks;
+    ft_constants constants;
+    const float *out;
+    const float *out_grad;
+    float *source_grad;
+    int64_t rows, columns;
+} ft_softmax_gradient;
+
+/* out = source * factor where drawn numbers are at least rate, else source * 0; mask: 1 or 0. out may be source. */
+typedef struct ft_drop {
+    int32_t kind, activation;
+    int64_t tasks;
+    ft_constants constants;
+    const float *source;
+    const float *drawn;
+    float *out;
+    uint8_t *mask;
+    int64_t count;
+    float rate, factor;
+} ft_drop;
+
+/* source_grad = out_grad * mask * factor; source_grad may be out_grad. */
+typedef struct ft_drop_gradient {
+    int32_t kind, activation;
+    int64_t tasks;
+    ft_constants constants;
+    const float *out_grad;
+    const uint8_t *mask;
+    float *source_grad;
+    int64_t count;
+    float factor;
+} ft_drop_gradient;
+
+/* out = activation(source); out may be source. */
+typedef struct ft_activate {
+    int32_t kind, activation;
+    int64_t tasks;
+    ft_constants constants;
+    const float *source;
+    float *out;
+    int64_t count;
+} ft_activate;
+
+/* out [rows][columns] = source + other; other has one row, or as many where each_row is 1. out may be one of them.
+   */
+typedef struct ft_add {
+    int32_t kind, activation;
+    int64_t tasks;
+    ft_constants constants;
+    const float *source;
+    const float *other;
+    float *out;
+    int64_t rows, columns, each_row;
+} ft_add;
+
 /* A convolution of bytes (whole numbers + 128), or a product as one of a single tap over rows as pixels: for each
    pixel and channel activation((starts + sum over segments s, k of source[pixel + offsets[s] + k] * weights[s][k])
    * factors + shifts + residual), as floats in out, and in steps of the next quantizer - times factor, from low to
@@ -1421,6 +1490,12 @@ typedef union ft_call {
     ft_suppress_polygons suppress_polygons;
     ft_sample_planes sample_planes;
     ft_few_rows few_rows;
+    ft_input_gradient input_gradient;
+    ft_softmax_gradient softmax_gradient;
+    ft_drop drop;
+    ft_drop_gradient drop_gradient;
+    ft_activate activate;
+    ft_add add;
     ft_int8_products int8_products;
     ft_int8_depthwise int8_depthwise;
     ft_to_int8 to_int8;
@@ -1597,6 +1672,17 @@ _Static_assert(offsetof(ft_sample_planes, source) == 32 && offsetof(ft_sample_pl
                sizeof(ft_sample_planes) == 112, "sample_planes");
 _Static_assert(offsetof(ft_few_rows, source) == 32 && offsetof(ft_few_rows, rows) == 56 && sizeof(ft_few_rows) ==
                80, "few_rows");
+_Static_assert(offsetof(ft_input_gradient, source) == 32 && offsetof(ft_input_gradient, count) == 56 &&
+               sizeof(ft_input_gradient) == 64, "input_gradient");
+_Static_assert(offsetof(ft_softmax_gradient, out) == 32 && offsetof(ft_softmax_gradient, rows) == 56 &&
+               sizeof(ft_softmax_gradient) == 72, "softmax_gradient");
+_Static_assert(offsetof(ft_drop, source) == 32 && offsetof(ft_drop, count) == 64 && offsetof(ft_drop, rate) == 72 &&
+               sizeof(ft_drop) == 80, "drop");
+_Static_assert(offsetof(ft_drop_gradient, out_grad) == 32 && offsetof(ft_drop_gradient, count) == 56 &&
+               offsetof(ft_drop_gradient, factor) == 64 && sizeof(ft_drop_gradient) == 72, "drop_gradient");
+_Static_assert(offsetof(ft_activate, source) == 32 && offsetof(ft_activate, count) == 48 && sizeof(ft_activate) ==
+               56, "activate");
+_Static_assert(offsetof(ft_add, source) == 32 && offsetof(ft_add, rows) == 56 && sizeof(ft_add) == 80, "add");
 _Static_assert(offsetof(ft_int8_products, source) == 32 && offsetof(ft_int8_products, images) == 104 &&
                offsetof(ft_int8_products, factor) == 312 && sizeof(ft_int8_products) == 328, "int8_products");
 _Static_assert(offsetof(ft_int8_depthwise, source) == 32 && offsetof(ft_int8_depthwise, images) == 96 &&

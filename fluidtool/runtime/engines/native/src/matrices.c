@@ -16,6 +16,7 @@
 #include "updates.c"
 #include "training.c"
 #include "losses.c"
+#include "backward.c"
 #include "reductions.c"
 #include "viterbi.c"
 #include "normalization.c"
@@ -72,4 +73,10 @@ const ft_table TABLE = {
     [FT_LOCAL_RESPONSE] = local_response,
     [FT_PROJECTED_SEQUENCES] = projected_sequences,
     [FT_FEW_ROWS] = few_rows,
+    [FT_INPUT_GRADIENT] = input_gradient,
+    [FT_SOFTMAX_GRADIENT] = softmax_gradient,
+    [FT_DROP] = drop,
+    [FT_DROP_GRADIENT] = drop_gradient,
+    [FT_ACTIVATE] = activate_all,
+    [FT_ADD] = add,
 };

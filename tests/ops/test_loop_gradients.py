@@ -1,0 +1,95 @@
+"""Gradients of what a loop reads in every step: sums, and products of the rows of all steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fluidtool.ops.control_flow import loop_gradients, while_loop
+from fluidtool.ops.control_flow.loop_gradients import Total
+from fluidtool.proto.enums import VarType
+from fluidtool.tensor import LoDTensor
+from tests.support.blocks import BOOL, Building, check_program_gradient
+
+RNG = np.random.default_rng(3)
+
+
+def products(steps: int, twice: bool = False) -> Building:
+    """s = x; `steps` times s = tanh(s · w), or tanh(tanh(s · w) · w); loss = mean(s)."""
+    b = Building()
+    x, w = b.data("x", [2, 3]), b.data("w", [3, 3])
+    i, n = b.constant("i", 0), b.constant("n", steps)
+    b.op("scale", {"X": x}, {"Out": "s"}, scale=1.0)
+    b.op("less_than", {"X": i, "Y": n}, {"Out": "go_on"}, dtype=BOOL)
+    with b.sub_block() as body:
+        b.op("mul", {"X": "s", "Y": w}, {"Out": "p"})
+        b.op("tanh", {"X": "p"}, {"Out": "t"})
+        if twice:
+            b.op("mul", {"X": "t", "Y": w}, {"Out": "q"})
+            b.op("tanh", {"X": "q"}, {"Out": "u"})
+        b.op("assign", {"X": "u" if twice else "t"}, {"Out": "s"})
+        b.next_step(i, n)
+    b.block.create_var(name="steps", type=VarType.STEP_SCOPES)
+    b.op(
+        "while",
+        {"X": [x, w, "s", i, n], "Condition": "go_on"},
+        {"Out": ["s", i, "go_on"], "StepScopes": "steps"},
+        sub_block=b.program.block(body),
+        is_test=False,
+    )
+    b.op("mean", {"X": "s"}, {"Out": "loss"})
+    return b
+
+
+FEED = {"x": RNG.normal(size=(2, 3)), "w": RNG.normal(size=(3, 3))}
+
+
+@pytest.mark.parametrize("most", [0, 1 << 23])
+@pytest.mark.parametrize("steps", [0, 1, 4])
+def test_the_gradient_of_a_weight_is_one_product_or_several(
+    steps: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop_gradients, "MOST", most)
+    check_program_gradient(products(steps), "loss", FEED, ["x", "w"])
+
+
+def test_a_weight_of_two_products_of_a_step_is_summed() -> None:
+    check_program_gradient(products(3, twice=True), "loss", FEED, ["x", "w"])
+
+
+@pytest.mark.parametrize(("twice", "expected"), [(False, 1), (True, 0)])
+def test_which_weights_wait_for_all_steps(twice: bool, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+
+    class Counted(loop_gradients.Weight):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            made.append(self)
+
+    monkeypatch.setattr(while_loop, "Weight", Counted)
+    check_program_gradient(products(1, twice), "loss", FEED, ["w"])
+    assert bool(made) == bool(expected)
+
+
+@pytest.fixture
+def total() -> Total:
+    """An empty one."""
+    context: Any = type("Context", (), {"xp": np, "np": np})()
+    return Total(context)
+
+
+def test_a_total_never_changes_what_it_was_given(total: Total) -> None:
+    given = [np.full((2, 2), float(number)) for number in range(1, 5)]
+    for array in given:
+        total.add(LoDTensor(array))
+        total.add(None)
+    np.testing.assert_array_equal(total.value.array, np.full((2, 2), 10.0))
+    assert [array[0, 0] for array in given] == [1, 2, 3, 4]
+
+
+def test_a_total_of_one_gradient_shares_its_array(total: Total) -> None:
+    array = np.ones(3)
+    total.add(LoDTensor(array, [[0, 3]]))
+    assert total.value.array is array and total.value.offsets == [[0, 3]]
