@@ -268,6 +268,7 @@ def test_connections_of_the_parent_are_not_those_of_the_child() -> None:
     """A child that ends says nothing to the servers of its parent, and waits for none."""
     connections = Connections()
     mine: Any = object.__new__(Client)
+    mine._transport = None
     connections._clients["server", 0] = mine
     connections.leave_to_parent()
     assert connections.open({("server", 0)}) == [] and connections.trainers() == set()
