@@ -122,3 +122,4 @@ def install() -> None:
 
 
 install()
+monkey_patch_variable = install  # Paddle's name

@@ -80,6 +80,8 @@ class Program:
         self._hierarchical_allreduce_inter_nranks = 0
         self._is_startup = False
         self._appending_grad_times = 0
+        self._fleet_opt: Any = None
+        self._pipeline_opt: Any = None
 
     def touch(self) -> None:
         """Note a change."""

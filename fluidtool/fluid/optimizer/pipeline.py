@@ -13,6 +13,7 @@ from fluidtool.ir.roles import ROLE_ATTR, OpRole
 from fluidtool.ir.surgery import copy_operator
 from fluidtool.ops.gradient import grad_name
 from fluidtool.records import dataclass
+from fluidtool.tensor import CUDAPlace
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class PipelineOptimizer:
         if len(cuts) == 1:
             raise UsageError("cut_list needs the variables to cut at and, last, the loss; found one list")
         self._optimizer, self._cut_list = optimizer, cuts
-        self._settings = {
+        self._settings: dict[str, Any] = {
             "place_list": place_list,
             "concurrency_list": concurrency_list,
             "queue_size": queue_size,
@@ -70,6 +71,16 @@ class PipelineOptimizer:
         self._optimizer.minimize(loss, startup_program, parameter_list, no_grad_set)
         program = loss.block.program
         self.sections = split_program(program, self._cut_list) if self._cut_list else [_whole(program)]
+        program._pipeline_opt = {
+            "trainer": "PipelineTrainer",
+            "device_worker": "Section",
+            "section_program_list": [
+                {"program": section.program, "input_set": set(section.inputs), "output_set": set(section.outputs)}
+                for section in self.sections
+            ],
+            **self._settings,
+            "param_need_sync": _synchronized(program, self.sections, self._settings["place_list"] or ()),
+        }
 
 
 def split_program(program: Program, cut_list: Sequence[Sequence[Variable]]) -> list[Section]:
@@ -152,6 +163,13 @@ def _program_of(program: Program, ops: Sequence[Operator]) -> Program:
                 block.clone_variable(source.var(name), force_persistable=False)
         block.ops.append(copy_operator(op, block))
     return made
+
+
+def _synchronized(program: Program, sections: Sequence[Section], places: Iterable[Any]) -> list[str]:
+    """The parameters of sections on GPUs."""
+    parameters = {param.name for param in program.global_block().all_parameters()}
+    on_gpus = [section for section, place in zip(sections, places, strict=False) if isinstance(place, CUDAPlace)]
+    return [name for section in on_gpus for name in section.program.global_block().vars if name in parameters]
 
 
 def _whole(program: Program) -> Section:
