@@ -14,7 +14,6 @@ INSTEAD = {
     "paddle.fluid.incubate.fleet.parameter_server.pslib": "PSLIB, Baidu's own server, is not supported; "
     "fleet.parameter_server.distribute_transpiler has the same interface",
     "paddle.fluid.incubate.fleet.utils": "Hadoop and PSLIB are not supported; give files of this machine",
-    "paddle.fluid.contrib.slim.Compressor": "contrib.slim.quantization changes programs, and training continues with them",
     "paddle.fluid.dygraph": "dynamic graphs are not supported; build a program and run it with fluid.Executor",
 }
 

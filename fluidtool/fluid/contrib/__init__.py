@@ -33,6 +33,15 @@ from fluidtool.fluid.contrib.model_stat import summary
 from fluidtool.fluid.contrib.op_frequence import op_freq_statistic
 from fluidtool.fluid.contrib.quantize import QuantizeTranspiler
 from fluidtool.fluid.contrib.reader import distributed_batch_reader
+from fluidtool.fluid.contrib.slim import Compressor
+from fluidtool.fluid.contrib.utils import (
+    HDFSClient,
+    convert_dist_to_sparse_program,
+    load_persistables_for_increment,
+    load_persistables_for_inference,
+    multi_download,
+    multi_upload,
+)
 from fluidtool.fluid.inferencer import Inferencer
 from fluidtool.fluid.offers import refuse_other_names
 from fluidtool.fluid.trainer import Trainer
@@ -51,8 +60,10 @@ __all__ = [
     "BeginEpochEvent",
     "BeginStepEvent",
     "CheckpointConfig",
+    "Compressor",
     "EndEpochEvent",
     "EndStepEvent",
+    "HDFSClient",
     "Inferencer",
     "InitState",
     "QuantizeTranspiler",
@@ -61,6 +72,7 @@ __all__ = [
     "TrainingDecoder",
     "basic_gru",
     "basic_lstm",
+    "convert_dist_to_sparse_program",
     "ctr_metric_bundle",
     "decoder",
     "distributed_batch_reader",
@@ -68,9 +80,13 @@ __all__ = [
     "fused_elemwise_activation",
     "fused_embedding_seq_pool",
     "layers",
+    "load_persistables_for_increment",
+    "load_persistables_for_inference",
     "match_matrix_tensor",
     "memory_usage",
     "mixed_precision",
+    "multi_download",
+    "multi_upload",
     "multiclass_nms2",
     "op_freq_statistic",
     "partial_concat",

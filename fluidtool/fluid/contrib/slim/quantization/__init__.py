@@ -11,6 +11,7 @@ from fluidtool.fluid.contrib.slim.quantization.post_training_quantization import
     PostTrainingQuantization,
     WeightQuantization,
 )
+from fluidtool.fluid.contrib.slim.quantization.quantization_strategy import QuantizationStrategy
 from fluidtool.fluid.contrib.slim.quantization.transform import AddQuantDequantPass, QuantizationTransformPass
 from fluidtool.fluid.offers import refuse_other_names
 
@@ -21,6 +22,7 @@ __all__ = [
     "OutScaleForTrainingPass",
     "PostTrainingQuantization",
     "QuantizationFreezePass",
+    "QuantizationStrategy",
     "QuantizationTransformPass",
     "TransformForMobilePass",
     "WeightQuantization",
