@@ -1,4 +1,4 @@
-"""The profiler: how long every operator takes, as a table on stdout and a trace in a file (Paddle 1.8.5 profiler.py)."""
+"""The profiler: how long every operator takes, as a table on stdout and in a file (Paddle 1.8.5 profiler.py)."""
 
 from __future__ import annotations
 
@@ -49,8 +49,9 @@ def start_profiler(state: str, tracer_option: str = "Default") -> None:
 
 
 def stop_profiler(sorted_key: str | None = None, profile_path: str = PROFILE_PATH) -> None:
-    """Print the table and write a Chrome trace to profile_path; no effect if the profiler is off.
+    """Print the table and write the events to profile_path, as Paddle does; no effect if the profiler is off.
 
+    Paddle's tools/timeline.py makes a Chrome trace of the file. Its devices are blocks, their parts threads.
     sorted_key: None, 'calls', 'total', 'max', 'min' or 'ave'. Raises OutputError if the file cannot be written.
     """
     profile = _Current.profile
@@ -64,7 +65,7 @@ def stop_profiler(sorted_key: str | None = None, profile_path: str = PROFILE_PAT
     _Current.profile = None
     sys.stdout.write(report(profile.rows(), _Current.place, key))
     try:
-        Path(profile_path).write_text(profile.trace(), encoding="utf-8")
+        Path(profile_path).write_bytes(profile.message())
     except OSError as error:
         raise OutputError(f"cannot write the profile to {profile_path}: {error.strerror or error}") from error
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -14,9 +13,10 @@ from fluidtool.runtime.step import BoundStep
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One run of one operator: milliseconds since the profile began, and on which thread."""
+    """One run of one operator: milliseconds since the profile began, in which block and on which thread."""
 
     name: str
+    block: int
     thread: int
     start: float
     end: float
@@ -65,7 +65,7 @@ class Profile:
         self.events: list[Event] = []
         self._threads: dict[int, int] = {}
         self._lock = locks.lock()
-        self._origin = time.perf_counter()
+        self._origin, self._began = time.perf_counter(), time.time_ns()
 
     def reset(self) -> None:
         """Forget the events so far."""
@@ -82,7 +82,7 @@ class Profile:
         with self._lock:
             thread = self._threads.setdefault(threading.get_ident(), len(self._threads))
             self.events.append(
-                Event(step.context.op.type, thread, (start - self._origin) * 1e3, (end - self._origin) * 1e3)
+                Event(step.context.op.type, block, thread, (start - self._origin) * 1e3, (end - self._origin) * 1e3)
             )
 
     def rows(self) -> list[Row]:
@@ -92,20 +92,22 @@ class Profile:
             found.setdefault(f"thread{event.thread}::{event.name}", []).append(event)
         return [_row(name, events) for name, events in found.items()]
 
-    def trace(self) -> str:
-        """The events as a Chrome trace (JSON), for chrome://tracing and Perfetto."""
-        events = [
-            {
-                "name": event.name,
-                "ph": "X",
-                "pid": 0,
-                "tid": event.thread,
-                "ts": event.start * 1e3,
-                "dur": event.length * 1e3,
-            }
-            for event in self.events
-        ]
-        return json.dumps({"traceEvents": events, "displayTimeUnit": "ms"})
+    def message(self) -> bytes:
+        """The events as a message of proto/profiler.proto: Paddle's tools/timeline.py makes a Chrome trace of it."""
+        from fluidtool.proto import profiler_pb2 as messages
+
+        found = messages.Profile(start_ns=self._began, end_ns=time.time_ns())
+        for event in self.events:
+            start, end = (self._began + int(moment * 1e6) for moment in (event.start, event.end))
+            found.events.add(
+                type=messages.Event.CPU,
+                name=event.name,
+                start_ns=start,
+                end_ns=end,
+                device_id=event.block,
+                sub_device_id=event.thread,
+            )
+        return found.SerializeToString()
 
 
 def _row(name: str, events: Iterable[Event]) -> Row:

@@ -1,8 +1,7 @@
-"""The profiler's table and trace, with the arguments of Paddle 1.8.5."""
+"""The profiler's table and file, with the arguments of Paddle 1.8.5."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 import fluidtool.fluid as fluid
 from fluidtool.errors import DeviceError, OutputError, UsageError
 from fluidtool.fluid import profiler
+from fluidtool.proto import profiler_pb2
 from fluidtool.runtime.profile import Row, report
 
 
@@ -33,7 +33,7 @@ def file(tmp_path: Path) -> str:
 
 
 def events(file: str) -> list[Any]:
-    return json.loads(Path(file).read_text(encoding="utf-8"))["traceEvents"]
+    return list(profiler_pb2.Profile.FromString(Path(file).read_bytes()).events)
 
 
 def test_the_table_counts_every_operator(run: Any, file: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -47,11 +47,12 @@ def test_the_table_counts_every_operator(run: Any, file: str, capsys: pytest.Cap
     assert rows == {"thread0::mul": "3", "thread0::elementwise_add": "3"}
 
 
-def test_the_trace_has_an_event_for_every_run(run: Any, file: str) -> None:
+def test_the_file_has_an_event_for_every_run(run: Any, file: str) -> None:
     with profiler.profiler("All", profile_path=file):
         run()
-    assert [event["name"] for event in events(file)] == ["mul", "elementwise_add"]
-    assert all(event["dur"] > 0 for event in events(file))
+    assert [event.name for event in events(file)] == ["mul", "elementwise_add"]
+    assert all(event.end_ns > event.start_ns for event in events(file))
+    assert [(event.device_id, event.sub_device_id) for event in events(file)] == [(0, 0)] * 2
 
 
 def test_runs_outside_are_not_measured(run: Any, file: str) -> None:
@@ -74,7 +75,7 @@ def test_devices_have_threads_of_their_own(run: Any, file: str) -> None:
     program = fluid.CompiledProgram(fluid.default_main_program()).with_data_parallel(places=[fluid.CPUPlace()] * 2)
     with profiler.profiler("CPU", profile_path=file):
         run(program)
-    assert sorted(event["name"] for event in events(file)) == ["elementwise_add"] * 2 + ["mul"] * 2
+    assert sorted(event.name for event in events(file)) == ["elementwise_add"] * 2 + ["mul"] * 2
 
 
 def test_the_table_comes_even_when_the_block_raises(file: str, capsys: pytest.CaptureFixture[str]) -> None:
