@@ -11,7 +11,7 @@ _LAYERS = (
 _DATASETS = (
     "cifar common conll05 flowers image imdb imikolov mnist movielens mq2007 sentiment uci_housing voc2012 wmt14 wmt16"
 )
-_LAYERS_OF_OURS = "control_flow detection io learning_rate_scheduler"
+_LAYERS_OF_OURS = "control_flow detection io learning_rate_scheduler loss"
 # imports of Paddle's layer modules
 _INNER = ("fluidtool.fluid.layer_helper", "fluidtool.fluid.framework", "fluidtool.ir")
 
@@ -57,6 +57,7 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "paddle.fluid.dataloader.batch_sampler": ("fluidtool.fluid.dataloader",),
     "paddle.fluid.dataloader.dataloader_iter": ("fluidtool.fluid.dataloader",),
     "paddle.fluid.dataloader.dataset": ("fluidtool.fluid.dataloader",),
+    "paddle.fluid.executor": ("fluidtool.fluid.executor", "fluidtool.fluid.feed_operators"),
     "paddle.fluid.layer_helper_base": ("fluidtool.fluid.layer_helper",),
     "paddle.fluid.proto": (),
     "paddle.fluid.proto.data_feed_pb2": ("fluidtool.proto.data_feed_pb2",),

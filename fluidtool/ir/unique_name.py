@@ -33,6 +33,9 @@ def generate_with_ignorable_key(key: str) -> str:
     return generator(key)
 
 
+generate_with_ignorable_key = generate  # in dynamic graphs the key is ignored
+
+
 Switched = tuple[UniqueNameGenerator, None]
 
 

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from fluidtool.compat import install
+from fluidtool import fluid
+from fluidtool.compat import install, version
 from fluidtool.compat.utils import plotcurve
 from fluidtool.compat.utils.plot import Ploter
-from fluidtool.errors import AssertedError
+from fluidtool.errors import AssertedError, ProgramError
+from fluidtool.fluid.feed_operators import has_feed_operators, has_fetch_operators
 
 
 def test_curves_need_nothing_where_they_are_not_drawn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -59,6 +61,8 @@ paddle.fluid.contrib.slim.nas.search_space.SearchSpace paddle.fluid.contrib.slim
 paddle.fluid.contrib.utils.HDFSClient paddle.fluid.contrib.utils.hdfs_utils.multi_download paddle.fluid.contrib.Compressor
 paddle.fluid.contrib.mixed_precision.fp16_lists.AutoMixedPrecisionLists paddle.fluid.contrib.layers.nn.multiclass_nms2
 paddle.fluid.transpiler.details.program_utils.program_to_code paddle.fluid.dataloader.dataset.Dataset
+paddle.fluid.executor.has_feed_operators paddle.fluid.executor.Executor paddle.fluid.layers.loss.cross_entropy2
+paddle.fluid.unique_name.generate_with_ignorable_key
 """
 
 
@@ -67,3 +71,45 @@ def test_modules_of_paddle_have_their_names(path: str) -> None:
     module, _, name = path.rpartition(".")
     with install():
         assert callable(getattr(import_module(module), name))
+
+
+def test_the_version_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    version.show()
+    assert capsys.readouterr().out.splitlines()[:2] == ["full_version: 1.8.5", "major: 1"]
+
+
+@pytest.fixture
+def saved() -> fluid.Program:
+    """A program with a feed operator of x and a fetch operator of y."""
+    program = fluid.Program()
+    block = program.global_block()
+    x, y = block.create_var(name="x", shape=[2], dtype="float32"), block.create_var(name="y")
+    feed, fetch = block.create_var(name="feed"), block.create_var(name="fetch")
+    block.append_op(type="feed", inputs={"X": [feed]}, outputs={"Out": [x]}, attrs={"col": 0})
+    block.append_op(type="relu", inputs={"X": [x]}, outputs={"Out": [y]})
+    block.append_op(type="fetch", inputs={"X": [y]}, outputs={"Out": [fetch]}, attrs={"col": 0})
+    return program
+
+
+def test_a_block_is_asked_for_its_feeds_and_fetches(saved: fluid.Program) -> None:
+    block, empty = saved.global_block(), fluid.Program().global_block()
+    assert has_feed_operators(block, {"x": 0}, "feed")
+    assert has_fetch_operators(block, [block.var("y")], "fetch")
+    assert not has_feed_operators(empty, {"x": 0}, "feed")
+    assert not has_fetch_operators(empty, [], "fetch")
+
+
+def test_feeds_and_fetches_that_do_not_match_are_named(saved: fluid.Program) -> None:
+    block = saved.global_block()
+    with pytest.raises(ProgramError, match="'feed_targets' does not have x"):
+        has_feed_operators(block, {"z": 0}, "feed")
+    with pytest.raises(ProgramError, match="do not match 'feed_targets'"):
+        has_feed_operators(block, {"x": 0, "z": 0}, "feed")
+    with pytest.raises(AssertedError, match="use feed, expected holder"):
+        has_feed_operators(block, {"x": 0}, "holder")
+    with pytest.raises(ProgramError, match="'fetch_targets' does not have y"):
+        has_fetch_operators(block, [block.var("x")], "fetch")
+    with pytest.raises(ProgramError, match="do not match 'fetch_targets'"):
+        has_fetch_operators(block, [block.var("y"), block.var("x")], "fetch")
+    with pytest.raises(AssertedError, match="column 0 fetches y, expected x"):
+        has_fetch_operators(block, [block.var("x"), block.var("y")], "fetch")

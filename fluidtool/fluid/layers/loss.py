@@ -27,14 +27,15 @@ def cross_entropy(
 ) -> Variable:
     """-log of the probability that `input` [..., classes] gives to `label`: class numbers [..., 1], or probabilities."""
     if not soft_label:
-        return _cross_entropy_of_classes(input, label, ignore_index)
+        return cross_entropy2(input, label, ignore_index)
     check_variable_and_dtype(input, "input", FLOATS, "cross_entropy")
     attrs = {"soft_label": soft_label, "ignore_index": ignore_index}
     helper = LayerHelper("cross_entropy")
     return append_simple(helper, "cross_entropy", {"X": [input], "Label": [label]}, attrs, dtype=input.dtype, slot="Y")
 
 
-def _cross_entropy_of_classes(input: Variable, label: Variable, ignore_index: int) -> Variable:
+def cross_entropy2(input: Variable, label: Variable, ignore_index: int = IGNORE_INDEX) -> Variable:
+    """cross_entropy of class numbers [..., 1]."""
     check_variable_and_dtype(input, "input", FLOATS, "cross_entropy2")
     return append_several(
         LayerHelper("cross_entropy2"),
