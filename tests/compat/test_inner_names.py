@@ -66,7 +66,6 @@ def test_a_name_is_where_paddle_has_it(path: str) -> None:
     [
         ("paddle.fluid.incubate.fleet.parameter_server", "pslib", "fleet.parameter_server.distribute_transpiler"),
         ("paddle.fluid.incubate.fleet", "utils", "files of this machine"),
-        ("paddle.fluid.contrib.slim", "Compressor", "contrib.slim.quantization changes programs"),
         ("paddle.fluid", "dygraph", "dynamic graphs are not supported"),
     ],
 )
