@@ -169,10 +169,6 @@ def is_compiled_with_brpc() -> bool:
     return False
 
 
-def save_op_compatible_info(desc: ProgramDesc) -> None:
-    """Kept for scripts: fluidtool writes no table of the versions of operators, which nothing that loads a program needs."""
-
-
 __all__ = [
     "AttrType",
     "BlockDesc",

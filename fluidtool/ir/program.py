@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from fluidtool.ir.descriptions import BlockDesc
 
+MADE_HERE = 1_008_005  # Paddle 1.8.5, whose programs these are
 S = TypeVar("S")
 T = TypeVar("T")
 DISTRIBUTED = (
@@ -40,6 +41,7 @@ class _Functions:
     decode: Callable[[bytes, Program], Program]
     encode: Callable[[Program], bytes]
     to_string: Callable[[Program | Block | Operator | Variable, bool, bool], str]
+    to_bytes: Callable[[Block | Operator | Variable], bytes]
 
 
 functions = _Functions
@@ -305,6 +307,21 @@ class Program:
         """A part of the program, or all of it, as protobuf text."""
         return functions.to_string(part, throw_on_error, with_details)
 
+    def bytes_of(self, part: Block | Operator | Variable) -> bytes:
+        """A part of the program as the message that a file has of it."""
+        return functions.to_bytes(part)
+
+    def version_number(self) -> int:
+        """The number that a file says it was written by; of a program made here that of Paddle 1.8.5; 0 if a file says none."""
+        if self.version is not None:
+            return self.version
+        return MADE_HERE if self.original is None else 0
+
+    def set_version(self, version: int = MADE_HERE) -> None:
+        """Let a file say that it was written by this version."""
+        self.version = int(version)
+        self.touch()
+
     @property
     def desc(self) -> ProgramDesc:
         """What scripts use as `program.desc`."""
@@ -335,6 +352,7 @@ class Program:
     _inference_optimize = inference_optimize
     _get_desc = get_desc
     _sync_with_cpp = sync_with_cpp
+    _version = version_number
 
 
 class ProgramDesc:
@@ -357,16 +375,31 @@ class ProgramDesc:
         """The block of this index."""
         return self.program.block(index).desc
 
+    def append_block(self, parent: BlockDesc) -> BlockDesc:
+        """A new block within another."""
+        current = self.program.current_block_idx
+        made = self.program.create_block(parent.id)
+        self.program.current_block_idx = current
+        return made.desc
+
     def flush(self) -> None:
         """Kept for scripts: there is nothing that was not written."""
 
-    def _version(self) -> int:
-        """The version that the file carries; 0 for none."""
-        return self.program.version or 0
+    def get_feed_target_names(self) -> list[str]:
+        """What the feed operators of block 0 write."""
+        return [op.output("Out")[0] for op in self.program.global_block().ops if op.type == "feed"]
 
-    def _set_version(self, version: int = 0) -> None:
-        """Set the version that the file carries: 0 in Paddle 1.8.5."""
-        self.program.version = version
+    def get_fetch_target_names(self) -> list[str]:
+        """What the fetch operators of block 0 read."""
+        return [op.input("X")[0] for op in self.program.global_block().ops if op.type == "fetch"]
+
+    def _version(self) -> int:
+        """The version that the program says it was written by."""
+        return self.program.version_number()
+
+    def _set_version(self, version: int = MADE_HERE) -> None:
+        """Let the program say that it was written by this version."""
+        self.program.set_version(version)
 
 
 def _must_be_program(other: Any, method: str) -> None:

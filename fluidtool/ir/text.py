@@ -32,6 +32,17 @@ def to_string(
     return _operator_text(item, throw_on_error)
 
 
+def to_bytes(item: Block | Operator | Variable) -> bytes:
+    """A part of a program as the message that a file has of it."""
+    if isinstance(item, Block):
+        message = messages.block_message(item)
+    elif isinstance(item, Variable):
+        message = messages.variable_message(item)
+    else:
+        message = messages.operator_message(item)
+    return bytes(message.SerializePartialToString())
+
+
 def _program_text(program: Program, throw_on_error: bool, with_details: bool = False) -> str:
     """The program; raises ProgramError on an incomplete one when throw_on_error."""
     _must_be_bool(throw_on_error, with_details)

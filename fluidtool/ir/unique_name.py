@@ -33,9 +33,6 @@ def generate_with_ignorable_key(key: str) -> str:
     return generator(key)
 
 
-generate_with_ignorable_key = generate  # in dynamic graphs the key is ignored
-
-
 Switched = tuple[UniqueNameGenerator, None]
 
 
