@@ -14,6 +14,7 @@ from fluidtool.fluid.flags import (
 )
 from fluidtool.fluid.ir_graph import Graph
 from fluidtool.fluid.offers import refuse_other_names
+from fluidtool.fluid.op_compatibility import save_op_compatible_info
 from fluidtool.fluid.op_protos import default_attrs as get_op_attrs_default_value
 from fluidtool.fluid.op_protos import get_all_op_protos as _all_op_protos
 from fluidtool.fluid.places import cuda_device_count as get_cuda_device_count

@@ -14,6 +14,7 @@ from fluidtool.compat.utils import plotcurve
 from fluidtool.compat.utils.plot import Ploter
 from fluidtool.errors import AssertedError, ProgramError
 from fluidtool.fluid.feed_operators import has_feed_operators, has_fetch_operators
+from fluidtool.proto import framework_pb2
 
 
 def test_curves_need_nothing_where_they_are_not_drawn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -61,6 +62,7 @@ paddle.fluid.contrib.slim.nas.search_space.SearchSpace paddle.fluid.contrib.slim
 paddle.fluid.contrib.utils.HDFSClient paddle.fluid.contrib.utils.hdfs_utils.multi_download paddle.fluid.contrib.Compressor
 paddle.fluid.contrib.mixed_precision.fp16_lists.AutoMixedPrecisionLists paddle.fluid.contrib.layers.nn.multiclass_nms2
 paddle.fluid.transpiler.details.program_utils.program_to_code paddle.fluid.dataloader.dataset.Dataset
+paddle.fluid.layer_helper_base.LayerHelperBase paddle.fluid.core.save_op_compatible_info
 paddle.fluid.executor.has_feed_operators paddle.fluid.executor.Executor paddle.fluid.layers.loss.cross_entropy2
 paddle.fluid.unique_name.generate_with_ignorable_key
 """
@@ -113,3 +115,15 @@ def test_feeds_and_fetches_that_do_not_match_are_named(saved: fluid.Program) -> 
         has_fetch_operators(block, [block.var("y"), block.var("x")], "fetch")
     with pytest.raises(AssertedError, match="column 0 fetches y, expected x"):
         has_fetch_operators(block, [block.var("x"), block.var("y")], "fetch")
+
+
+def test_a_program_says_which_operators_older_readers_may_not_know(saved: fluid.Program) -> None:
+    fluid.core.save_op_compatible_info(saved.desc)
+    read = framework_pb2.ProgramDesc.FromString(saved.clone().desc.serialize_to_string()).op_compatible_map
+    known = {pair.op_name: (pair.compatible_info.version, pair.compatible_info.type) for pair in read.pair}
+    kinds = framework_pb2.CompatibleInfo
+    assert read.default_required_version == "1.5.0"
+    assert len(known) == 64
+    assert known["conv2d"] == ("1.6.0", kinds.POSSIBLE)
+    assert known["sequence_pad"] == ("1.6.0", kinds.DEFINITELY_NOT)
+    assert known["layer_norm"] == ("1.6.0", kinds.BUG_FIX)
