@@ -159,7 +159,8 @@ def multiprocess_reader(readers: Sequence[Reader], use_pipe: bool = True, queue_
                     raise FeedError(f"multiprocess reader raises an exception: {item}")
         finally:
             for process in processes:
-                process.terminate()
+                if running:
+                    process.kill()  # not SIGTERM, for which the script may have a handler that kills its whole group
                 process.join()
 
     return merged

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import gc
+import multiprocessing
+import signal
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -396,3 +399,22 @@ def test_the_older_name_of_a_source_of_samples_is_taken_by_keyword() -> None:
     samples = [(np.full(2, i, "float32"),) for i in range(5)]
     reader.decorate_sample_generator(sample_generator=lambda: iter(samples), batch_size=2, places=CPU)
     assert shapes(reader()) == [[[2, 2]], [[2, 2]]]
+
+
+@pytest.mark.parametrize("taken", [None, 1])
+def test_processes_of_a_reader_end_without_the_script_s_handlers(taken: int | None, tmp_path: Path) -> None:
+    def reader() -> Iterator[int]:
+        yield 0
+        yield from range(1, 3 if taken is None else 10**9)
+
+    heard = tmp_path / "heard"
+    before = signal.signal(signal.SIGTERM, lambda number, frame: heard.touch())
+    try:
+        samples = fluid.io.multiprocess_reader([reader], use_pipe=False)()
+        found = list(samples) if taken is None else [next(samples)]
+        samples.close()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert found == ([0, 1, 2] if taken is None else [0])
+    assert not multiprocessing.active_children()
+    assert not heard.exists()
