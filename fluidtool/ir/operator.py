@@ -39,6 +39,7 @@ class Operator:
     """
 
     __slots__ = (
+        "__dict__",
         "_attr_types",
         "_attrs",
         "_block",
@@ -63,7 +64,9 @@ class Operator:
         if not type:
             raise ProgramError("`type` to initialized an Operator can not be None.")
         self._block, self._type = block, type
-        self._inputs: Names = {slot: _names(type, slot, value) for slot, value in (inputs or {}).items()}
+        self._inputs: Names = {
+            slot: _names(type, slot, value) for slot, value in (inputs or {}).items() if value is not None
+        }
         self._outputs: Names = {slot: _names(type, slot, value) for slot, value in (outputs or {}).items()}
         self._attrs: dict[str, Any] = {}
         self._attr_types: dict[str, AttrType | int] = {}

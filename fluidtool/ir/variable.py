@@ -77,6 +77,7 @@ class Variable:
     """
 
     __slots__ = (
+        "__dict__",  # scripts keep what they like with their variables
         "_block",
         "_dtype",
         "_info",

@@ -43,3 +43,22 @@ def test_a_default_is_what_a_program_with_this_value_computes_with() -> None:
 def test_text_is_no_number() -> None:
     with pytest.raises(ProgramError, match="attribute scale of operator scale is FLOAT, but 'much' does not match it"):
         operator().set_attr("scale", "much", AttrType.FLOAT)
+
+
+def test_scripts_keep_what_they_like_with_variables_and_operators() -> None:
+    block = Program().global_block()
+    x = block.create_var(name="x", shape=[2], dtype="float32")
+    y = block.create_var(name="y")
+    op = block.append_op(type="relu", inputs={"X": [x]}, outputs={"Out": [y]})
+    for item in (x, op):
+        item.gradient = True  # type: ignore[attr-defined]
+        assert item.gradient  # type: ignore[attr-defined]
+        with pytest.raises(AttributeError, match="nosuch"):
+            item.nosuch  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_an_input_that_is_none_is_left_out() -> None:
+    block = Program().global_block()
+    x, y = block.create_var(name="x"), block.create_var(name="y")
+    op = block.append_op(type="reshape2", inputs={"X": x, "Shape": None}, outputs={"Out": y}, attrs={"shape": [1]})
+    assert "Shape" not in op.inputs
