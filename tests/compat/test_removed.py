@@ -254,3 +254,15 @@ def test_an_unknown_argument_is_still_one() -> None:
         json.loads("1", encodin="utf8")
     with pytest.raises(TypeError):
         json.loads("1", encoding="utf8")
+
+
+def test_reshape_takes_a_newshape_and_open_universal_newlines(tmp_path: Path) -> None:
+    (tmp_path / "lines").write_text("a\r\n")
+    with old_names(Notes()):
+        assert np.reshape(np.arange(4), newshape=[2, 2]).shape == (2, 2)  # type: ignore[call-overload]
+        with pytest.raises(TypeError, match="nosuch"):
+            np.reshape(np.arange(4), nosuch=[2, 2])  # type: ignore[call-overload]
+        with open(tmp_path / "lines", "rU") as file:  # noqa: UP015
+            assert file.read() == "a\n"
+    with pytest.raises(ValueError, match="invalid mode"):
+        open(tmp_path / "lines", "rU")  # noqa: SIM115, UP015

@@ -103,11 +103,23 @@ def _of_sets(function: Function, notes: Notes) -> Function:
     return sample
 
 
+def _open(function: Function, notes: Notes) -> Function:
+    @wraps(function)
+    def opened(file: Any, mode: str = "r", *args: Any, **named: Any) -> Any:
+        if isinstance(mode, str) and "U" in mode:  # universal newlines, as always in Python 3
+            mode = mode.replace("U", "") if "r" in mode else mode.replace("U", "r")
+        return function(file, mode, *args, **named)
+
+    return opened
+
+
 _METHOD = _renamed("interpolation", "method")
 _DENSITY = _renamed("normed", "density")
 FUNCTIONS: Mapping[str, Mapping[str, Callable[[Function, Notes], Function]]] = {
+    "builtins": {"open": _open},
     "numpy": {
         "fromstring": _fromstring,
+        "reshape": _renamed("newshape", "shape"),
         "sum": _sum,
         **dict.fromkeys(("stack", "vstack", "hstack", "dstack", "column_stack"), _of_arrays),
         **dict.fromkeys(("percentile", "quantile", "nanpercentile", "nanquantile"), _METHOD),
