@@ -266,3 +266,15 @@ def test_reshape_takes_a_newshape_and_open_universal_newlines(tmp_path: Path) ->
             assert file.read() == "a\n"
     with pytest.raises(ValueError, match="invalid mode"):
         open(tmp_path / "lines", "rU")  # noqa: SIM115, UP015
+
+
+def test_pillow_takes_colors_of_floats(tmp_path: Path) -> None:
+    pytest.importorskip("PIL")
+    script = """
+import numpy as np
+from PIL import Image, ImageDraw
+image = Image.new("RGB", (20, 20))
+ImageDraw.Draw(image).rectangle([(0, 0), (9, 9)], fill=tuple(np.array([255, 0.5, 7], np.float32)))
+print(image.getpixel((3, 3)))
+"""
+    assert execute(tmp_path, script).stdout == "(255, 0, 7)\n"

@@ -203,6 +203,28 @@ METHODS: Mapping[str, Mapping[str, Sequence[Function]]] = {
 }
 
 
+def _with_whole_colors(getink: Function) -> Function:
+    """`ImageDraw` with colors of floats: since Python 3.10 none passes for an integer."""
+
+    @wraps(getink)
+    def call(draw: Any, ink: Any, fill: Any = None) -> Any:
+        return getink(draw, _whole(ink), _whole(fill))
+
+    return call
+
+
+def _whole(color: Any) -> Any:
+    return tuple(int(part) for part in color) if isinstance(color, (tuple, list)) else color
+
+
+def _change_colors(module: ModuleType) -> Callable[[], None]:
+    before = getattr(getattr(module, "ImageDraw", None), "_getink", None)
+    if module.__name__ != "PIL.ImageDraw" or before is None:
+        return lambda: None
+    module.ImageDraw._getink = _with_whole_colors(before)
+    return lambda: setattr(module.ImageDraw, "_getink", before)
+
+
 def give_methods(module: ModuleType) -> Callable[[], None]:
     """Give a module's classes the methods that they have lost; returns what takes them away again.
 
@@ -215,6 +237,7 @@ def give_methods(module: ModuleType) -> Callable[[], None]:
         for method in methods
         if _lacks(getattr(module, name), method)
     ]
+    undo.append(_change_colors(module))
 
     def take_away() -> None:
         for each in undo:
