@@ -224,6 +224,6 @@ def test_summary_prints_a_row_for_every_layer_that_counts(capsys: pytest.Capture
 
 def test_what_is_not_offered_says_so() -> None:
     with pytest.raises(
-        NotOfferedError, match=r"paddle\.fluid\.contrib has no 'Compresor' in fluidtool; did you mean Compressor"
+        NotOfferedError, match=r"paddle\.fluid\.contrib has no 'Compressors' in fluidtool; did you mean Compressor"
     ):
-        contrib.Compresor  # noqa: B018
+        contrib.Compressors  # noqa: B018
