@@ -108,7 +108,8 @@ after --fetch and --targets ('fluidtool completion bash').""",
 --engine numpy        one operator at a time, the reference for all others
 --engine onnxruntime  pip install 'fluidtool[onnxruntime]'
 --engine openvino     pip install 'fluidtool[openvino]'
---device gpu          cupy, one operator at a time, on an NVIDIA GPU
+--device gpu          cupy, one operator at a time, on an NVIDIA GPU; with
+                      FLUIDTOOL_CUDA=1 the engine cuda, never run on one yet
 --threads N           threads of the engine, by default one per processor
 
 The native engine is built at installation if there is a C compiler; 'fluidtool
@@ -121,7 +122,7 @@ version --verbose' says whether it is in use, and why not.
 'fluidtool launch --engine' is something else: it says what starts the roles.""",
     ),
     "precision": Topic(
-        "float32 and 16-bit numbers.",
+        "float32, 16-bit and 8-bit numbers.",
         "docs/native.md",
         """\
 --precision float32  the default
@@ -129,6 +130,10 @@ version --verbose' says whether it is in use, and why not.
                      bfloat16; on processors with AVX512-BF16 their inputs, too.
                      Sums and everything else stay float32. Needs the native
                      engine.
+
+Models with fake quantization ('fluidtool quantize' makes them) compute in
+8 bits in the native engine; FLUIDTOOL_INT8=0 emulates that in float32, as
+numpy does.
 
 Engines add in different orders, so results differ in the last bits. Tolerances:
   run --expect          rtol 1e-4, atol 1e-5     (--rtol, --atol)

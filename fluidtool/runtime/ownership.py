@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from sys import getrefcount
 from typing import Any
 
 import numpy as np
 
 from fluidtool.runtime.scope import ScopeVariable
 from fluidtool.tensor import LoDTensor
-
-
-def references(owner: Any, attribute: str) -> int:
-    """The reference count of an attribute's value, including the references that counting adds."""
-    return getrefcount(getattr(owner, attribute))
-
-
-ONE = references(LoDTensor(np.zeros(1, np.float32)), "array")  # if only the attribute refers to it
+from fluidtool.tensor.references import ONE, references
 
 
 def owner_is_shared(array: Any) -> bool:

@@ -109,7 +109,8 @@ def test_a_model_is_quantized_as_by_185(
     executor = fluid.Executor(CPU)
     program, _, targets = fluid.io.load_inference_model(str(tmp_path / "quantized"), executor)
     found = executor.run(program, {"img": model[1][:4]}, targets)[0][0][:4]
-    np.testing.assert_allclose(found, PREDICTIONS_OF_185[algo, activation, weight, count], rtol=2e-6)
+    # Softmax of logits up to 40: rounding one of them is 4e-6 of what it gives.
+    np.testing.assert_allclose(found, PREDICTIONS_OF_185[algo, activation, weight, count], rtol=4e-6)
 
 
 def test_batches_may_be_given(model: tuple[str, Any]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fluidtool.runtime.ownership import ONE, references
+from fluidtool.tensor.references import ONE, references
 
 Array = np.ndarray[Any, Any]
 KEPT = 1 << 30  # bytes, in use or not
