@@ -18,6 +18,8 @@ FUNCTIONS = [
     for name, function in vars(libraries.CublasLt).items()
     if inspect.isfunction(function) and not name.startswith("_")
 ]
+if find_spec("nvmath") is None and find_spec("cudnn") is None:
+    pytest.skip("neither nvmath-python nor nvidia-cudnn-frontend is installed", allow_module_level=True)
 needs_nvmath = pytest.mark.skipif(find_spec("nvmath") is None, reason="nvmath-python is not installed")
 needs_cudnn = pytest.mark.skipif(find_spec("cudnn") is None, reason="nvidia-cudnn-frontend is not installed")
 

@@ -18,17 +18,16 @@ from tests.gpu import cases
 from tests.gpu.nvrtc import ABSENT, faults, nvrtc
 from tests.support.golden import names_in
 
-needs_nvrtc = pytest.mark.skipif(nvrtc() is None, reason=ABSENT)
+if nvrtc() is None:
+    pytest.skip(ABSENT, allow_module_level=True)
 ARCHITECTURES = ("sm_80", "sm_90")
 
 
-@needs_nvrtc
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_written_kernels(architecture: str) -> None:
     assert faults(source(), architecture) == ""
 
 
-@needs_nvrtc
 def test_a_fault_is_found() -> None:
     assert "identifier" in faults(
         PRELUDE + 'extern "C" __global__ void k(float* out) { out[0] = ft_missing(1.0f); }', "sm_90"
@@ -50,7 +49,6 @@ def generated(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-@needs_nvrtc
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("name", ["resnet_cifar", "mobilenet_v1", "unet", "word2vec"])
 def test_kernels_of_models(name: str, architecture: str, generated: list[str]) -> None:
@@ -60,7 +58,6 @@ def test_kernels_of_models(name: str, architecture: str, generated: list[str]) -
     assert [faults(text, architecture) for text in set(generated)] == [""] * len(set(generated))
 
 
-@needs_nvrtc
 def test_kernels_of_random_programs(generated: list[str]) -> None:
     for seed in range(100, 130):
         case = network(random.Random(seed))
