@@ -323,7 +323,7 @@ class OpContext:
 
     # -- control flow
     def bind_block(self, block: int, scope: Any, without: Collection[str] = ()) -> BoundBlock:
-        """A sub-block bound to the variables of `scope`, for any number of runs; its operators do not write `without`."""
+        """A sub-block bound to the variables of `scope`, for any number of runs; `without`: as of `BoundBlock`."""
         bound: BoundBlock = self.runtime.bind_block(block, scope, without)
         return bound
 

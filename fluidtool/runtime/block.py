@@ -134,7 +134,10 @@ def hidden_within(work: Sequence[Step | Region | Chain]) -> frozenset[str]:
 
 
 class BoundBlock:
-    """A block bound to the variables of one scope, for any number of runs. `fed`: the names in the scope before binding."""
+    """A block bound to the variables of one scope, for any number of runs. `fed`: the names in the scope before binding.
+
+    without: results that the operators do not write; what they would be computed from is not deleted.
+    """
 
     __slots__ = ("bindings", "fed", "holders", "index", "runtime", "scope", "steps")
 
@@ -174,11 +177,15 @@ class BoundBlock:
                 return BoundRegion(step, lookup, bind, stay, bindings)
             return bound(step)
 
+        sources = _sources(plan.steps, without) if without else frozenset()
+
         def bound(step: Step) -> BoundStep:
-            written = step.op.outputs
+            read, written = step.op.inputs, step.op.outputs
             if without:
                 written = {slot: names for slot, names in written.items() if not any(name in without for name in names)}
-            inputs, outputs = lookup_all(step.op.inputs), lookup_all(written)
+            if sources and step.op.type == DELETE:
+                read = {slot: [name for name in names if name not in sources] for slot, names in read.items()}
+            inputs, outputs = lookup_all(read), lookup_all(written)
             release = tuple(holders[name] for name in step.release if name in holders)
             context = OpContext(step.op, step.info, inputs, outputs, scope, runtime)
             if named := step.op.variable_attrs():
@@ -234,6 +241,12 @@ class BoundBlock:
                 raise
             text = f"operator {step.context.op.type}: {misfit} [{where(step)}]"
             raise located(OperatorError(text), step.context.op) from error
+
+
+def _sources(steps: Iterable[Step], results: Collection[str]) -> frozenset[str]:
+    """What the operators that compute any of the results read."""
+    computing = [step.op for step in steps if any(name in results for name in step.op.output_arg_names)]
+    return frozenset(name for op in computing for name in op.input_arg_names)
 
 
 def one_by_one(

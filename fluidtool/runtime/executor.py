@@ -115,7 +115,7 @@ class Runtime:
         self.device.add_at(total, rows, values)
 
     def bind_block(self, block: int, scope: Scope, without: Collection[str] = ()) -> BoundBlock:
-        """A sub-block bound to `scope`, whose operators do not write `without`."""
+        """A sub-block bound to `scope`; `without`: as of `BoundBlock`."""
         return BoundBlock(self.plan.block(block), scope, self, without=without)
 
     def file_path(self, path: str, op: Operator) -> str:

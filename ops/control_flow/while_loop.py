@@ -251,14 +251,26 @@ def _linked(links: Links) -> list[tuple[str, Any]]:
 
 
 def _weights_of_products(ctx: OpContext, sub_block: int, wanted: Collection[str]) -> dict[str, Weight]:
-    """The wanted gradients that are the second factor's of a `mul`, and that no operator of the block reads."""
+    """The wanted gradients that are the second factor's of a `mul`, and that no operator of the block reads.
+
+    What such a gradient is computed from must still be there when the block has run: memory_optimize writes other
+    values to its names.
+    """
     ops = ctx.op.block.program.block(sub_block).ops
     used = Counter(name for inner in ops for name in (*inner.input_arg_names, *inner.output_arg_names))
     plain = not any(inner.sub_blocks() for inner in ops)
-    found = {}
-    for inner in ops:
+    found: dict[str, Weight] = {}
+    overwritten: set[str] = set()
+    for inner in reversed(ops):
+        overwritten.update(inner.output_arg_names)
         names = inner.output("Y@GRAD") if inner.type == "mul_grad" and plain else []
-        if len(names) == 1 and names[0] in wanted and used[names[0]] == 1 and not inner.variable_attrs():
+        if (
+            len(names) == 1
+            and names[0] in wanted
+            and used[names[0]] == 1
+            and overwritten.isdisjoint((*inner.input("X"), *inner.input("Out@GRAD")))
+            and not inner.variable_attrs()
+        ):
             found[names[0]] = Weight(ctx, inner)
     return found
 

@@ -9,9 +9,12 @@ import pytest
 
 from fluidtool.ops.control_flow import loop_gradients, while_loop
 from fluidtool.ops.control_flow.loop_gradients import Total
+from fluidtool.passes.backward import append_backward
+from fluidtool.passes.release_memory import release_memory
 from fluidtool.proto.enums import VarType
 from fluidtool.tensor import LoDTensor
 from tests.support.blocks import BOOL, Building, check_program_gradient
+from tests.support.operators import dense
 
 RNG = np.random.default_rng(3)
 
@@ -71,6 +74,36 @@ def test_which_weights_wait_for_all_steps(twice: bool, expected: int, monkeypatc
     monkeypatch.setattr(while_loop, "Weight", Counted)
     check_program_gradient(products(1, twice), "loss", FEED, ["w"])
     assert bool(made) == bool(expected)
+
+
+def with_gradients() -> tuple[Building, bytes]:
+    """Three steps with gradients, and what the gradient of the weight is."""
+    b = products(3)
+    append_backward(b.program.global_block().var("loss"))
+    return b, gradient(b)
+
+
+def gradient(b: Building) -> bytes:
+    return dense(b.run(FEED, ["w@GRAD"])[0]).tobytes()
+
+
+def test_what_a_weight_waits_for_is_not_deleted() -> None:
+    b, expected = with_gradients()
+    assert release_memory(b.program, {"w@GRAD"}).changed
+    deleted = {
+        name for block in b.program.blocks[1:] for op in block.ops for name in op.input("X") if op.type == "delete_var"
+    }
+    assert "p@GRAD" in deleted
+    assert gradient(b) == expected
+
+
+def test_a_weight_does_not_wait_for_what_is_overwritten() -> None:
+    """Another value in the place of p@GRAD, behind the operator that reads it."""
+    b, expected = with_gradients()
+    backwards = b.program.block(2)
+    name = next(op.input("Out@GRAD")[0] for op in backwards.ops if op.type == "mul_grad")
+    backwards.append_op(type="fill_zeros_like", inputs={"X": ["t"]}, outputs={"Out": [name]})
+    np.testing.assert_allclose(np.frombuffer(gradient(b)), np.frombuffer(expected), rtol=1e-14)
 
 
 @pytest.fixture
