@@ -196,3 +196,32 @@ def celu_grad(ctx: OpContext, X: Any, Out_grad: Any, *, alpha: float) -> Any:
     """dX = dOut where X > 0, else dOut * exp(X / alpha)."""
     one = X.dtype.type(1)
     return Out_grad * ctx.xp.where(X > 0, one, ctx.xp.exp(X / X.dtype.type(alpha)))
+
+
+RRELU: dict[str, Any] = {"lower": 1.0 / 8, "upper": 1.0 / 3, "is_test": False}
+
+
+@op("rrelu", inputs="X", outputs="Out Noise~", attrs=RRELU, random=True)
+def rrelu(ctx: OpContext, X: Any, *, lower: float, upper: float, is_test: bool) -> dict[str, Any]:
+    """X, where negative times a slope: drawn from lower … upper, or their middle if `is_test` (Paddle 2.6.2 rrelu_kernel.cc).
+
+    Noise: the slopes, 1 where X is not negative.
+    """
+    if not 0 <= lower <= upper <= 1:
+        raise ctx.error(f"lower and upper must be 0 <= lower <= upper <= 1, found {lower} and {upper}")
+    if X.dtype.kind != "f":
+        raise ctx.error(f"X must be floating point, found {X.dtype}; insert a cast")
+    slope = (lower + upper) / 2 if is_test else lower + (upper - lower) * ctx.random(X.shape, "float32", 0)
+    noise = ctx.xp.where(X < 0, slope, 1).astype(X.dtype)
+    return {"Out": X * noise, "Noise": noise}
+
+
+@rrelu.infer
+def _(ctx: InferContext, X: TensorMeta) -> dict[str, TensorMeta]:
+    return {"Out": X, "Noise": X}
+
+
+@rrelu.grad(inputs="Noise Out@GRAD", outputs="X@GRAD")
+def rrelu_grad(ctx: OpContext, Noise: Any, Out_grad: Any) -> Any:
+    """dX = dOut * Noise."""
+    return Out_grad * Noise

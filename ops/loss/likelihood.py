@@ -7,6 +7,7 @@ from typing import Any
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.loss.checks import same_shape
 from fluidtool.ops.loss.labels import check_classes, one_hot, pick
+from fluidtool.ops.math.versions import scalar_shape
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta, long
 
@@ -68,10 +69,10 @@ def nll_loss(ctx: OpContext, X: Any, Label: Any, Weight: Any, *, ignore_index: i
     _check_nll(ctx, X, Label, Weight, reduction)
     labels, counted, weights = _weights(ctx, X, Label, Weight, ignore_index)
     losses = -pick(ctx, X, labels, counted, 1) * weights
-    zero = ctx.xp.zeros(1, X.dtype)
+    one = scalar_shape(ctx)
     if reduction == "none":
-        return {"Out": losses.reshape(Label.shape), "Total_weight": zero}
-    total, out = weights.sum(dtype=X.dtype).reshape(1), losses.sum(dtype=X.dtype).reshape(1)
+        return {"Out": losses.reshape(Label.shape), "Total_weight": ctx.xp.zeros(one, X.dtype)}
+    total, out = weights.sum(dtype=X.dtype).reshape(one), losses.sum(dtype=X.dtype).reshape(one)
     if reduction == "mean":
         out = ctx.xp.where(total != 0, out / total, out)
     return {"Out": out, "Total_weight": total}
@@ -105,7 +106,7 @@ def _(
     ctx: InferContext, X: TensorMeta, Label: TensorMeta, Weight: TensorMeta | None, *, reduction: str
 ) -> dict[str, TensorMeta]:
     _check_nll(ctx, X, Label, Weight, reduction)
-    one = X.with_shape((1,)).with_lod_level(0)
+    one = X.with_shape(scalar_shape(ctx)).with_lod_level(0)
     whole = X.with_shape(Label.shape).with_lod_level(0)
     return {"Out": whole if reduction == "none" else one, "Total_weight": one}
 

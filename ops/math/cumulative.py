@@ -1,7 +1,8 @@
-"""Running sums and products along one dimension, and increment."""
+"""Running sums, products and logarithms of sums along one dimension, and increment."""
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
@@ -65,6 +66,68 @@ def cumsum_grad(ctx: OpContext, X: Any, Out_grad: Any, *, axis: int, exclusive: 
     if later_attr(ctx, "flatten", False):
         return _running_sum(ctx, Out_grad.reshape(-1), 0, exclusive, not reverse).reshape(X.shape)
     return _running_sum(ctx, Out_grad, axis, exclusive, not reverse)
+
+
+LOGCUMSUMEXP: dict[str, Any] = {"axis": -1, "flatten": False, "exclusive": False, "reverse": False}
+
+
+@op("logcumsumexp", inputs="X", outputs="Out", attrs=LOGCUMSUMEXP)
+def logcumsumexp(ctx: OpContext, X: Any, *, axis: int, flatten: bool, exclusive: bool, reverse: bool) -> Any:
+    """The logarithm of the running sum of exp(X) along `axis`, without overflow (Paddle 2.6.2 cum_kernel.cc).
+
+    exclusive leaves out the element itself: the first is then the lowest finite number.
+    """
+    x, axis = (X.reshape(-1), 0) if flatten else (X, axis)
+    if x.ndim and not -x.ndim <= axis < x.ndim:
+        raise ctx.error(f"axis {axis} is out of range for X of shape {list(x.shape)}")
+    if X.dtype.kind != "f":
+        raise ctx.error(f"X must be floating point, found {X.dtype}; insert a cast")
+    out = _running_logarithm(ctx.np, ctx.host(x), axis, reverse)
+    if exclusive:
+        out = _without_own(ctx.np, out, axis, reverse, ctx.np.finfo(out.dtype).min)
+    return ctx.array(out)
+
+
+def _running_logarithm(np: Any, x: Any, axis: int, reverse: bool) -> Any:
+    values = x.reshape(x.shape or (1,))
+    values = np.flip(values, axis) if reverse else values
+    out = np.logaddexp.accumulate(values, axis=axis, dtype=x.dtype)
+    return np.ascontiguousarray(np.flip(out, axis) if reverse else out).reshape(x.shape)
+
+
+def _without_own(np: Any, sums: Any, axis: int, reverse: bool, first: Any) -> Any:
+    """Running results moved on by one place; `first` takes the place that has nothing before it."""
+    if not sums.ndim:
+        return np.full_like(sums, first)
+    ends = (1, None) if reverse else (None, -1)
+    rest = sums[(slice(None),) * (axis % sums.ndim) + (slice(*ends),)]
+    edge = np.full_like(_part(sums, axis, 0, 1), first)
+    return np.concatenate([rest, edge] if reverse else [edge, rest], axis=axis)
+
+
+@logcumsumexp.infer
+def _(ctx: InferContext, X: TensorMeta, *, flatten: bool) -> TensorMeta:
+    if not flatten:
+        return X.with_lod_level(0)
+    return X.with_shape((-1 if -1 in X.shape else prod(X.shape),)).with_lod_level(0)
+
+
+@logcumsumexp.grad(inputs="X Out Out@GRAD", outputs="X@GRAD")
+def logcumsumexp_grad(
+    ctx: OpContext, X: Any, Out: Any, Out_grad: Any, *, axis: int, flatten: bool, exclusive: bool, reverse: bool
+) -> Any:
+    """dX = sum over what follows of dOut * exp(X - Out), positive and negative dOut each by logarithms."""
+    np = ctx.np
+    host, axis = (ctx.host(X).reshape(-1), 0) if flatten else (ctx.host(X), axis)
+    grad, out = ctx.host(Out_grad).reshape(host.shape), ctx.host(Out).reshape(host.shape)
+    total = np.zeros_like(host)
+    for sign in (1, -1):
+        with np.errstate(divide="ignore", over="ignore"):
+            logarithms = np.log(np.maximum(sign * grad, 0))
+            sums = _running_logarithm(np, logarithms - out, axis, not reverse)
+        sums = _without_own(np, sums, axis, not reverse, -np.inf) if exclusive else sums
+        total += sign * np.exp(host + sums)
+    return ctx.array(total.reshape(X.shape))
 
 
 @op("cumprod", inputs="X", outputs="Out", attrs={"dim": required(INT), "exclusive": False, "reverse": False})

@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
+from fluidtool.ops.linalg.common import check_square
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import STRING, TensorMeta, required
 
@@ -119,13 +120,13 @@ def _multiplied(chain: list[Any]) -> Any:
 @op("inverse", inputs="Input", outputs="Output")
 def inverse(ctx: OpContext, Input: Any) -> Any:
     """The inverse of each square matrix in the last two dimensions."""
-    _check_square(ctx, Input.shape, "Input")
+    check_square(ctx, Input.shape, "Input")
     return ctx.xp.linalg.inv(Input)
 
 
 @inverse.infer
 def _(ctx: InferContext, Input: TensorMeta) -> TensorMeta:
-    _check_square(ctx, Input.shape, "Input")
+    check_square(ctx, Input.shape, "Input")
     return Input
 
 
@@ -139,16 +140,11 @@ def inverse_grad(ctx: OpContext, Output: Any, Output_grad: Any) -> Any:
 @op("matrix_power", inputs="X", outputs="Out", attrs={"n": 1})
 def matrix_power(ctx: OpContext, X: Any, *, n: int) -> Any:
     """Each square matrix in the last two dimensions to the whole power n, which may be negative."""
-    _check_square(ctx, X.shape, "X")
+    check_square(ctx, X.shape, "X")
     return ctx.xp.linalg.matrix_power(X, n)
 
 
 @matrix_power.infer
 def _(ctx: InferContext, X: TensorMeta) -> TensorMeta:
-    _check_square(ctx, X.shape, "X")
+    check_square(ctx, X.shape, "X")
     return X
-
-
-def _check_square(ctx: OpContext | InferContext, shape: tuple[int, ...], slot: str) -> None:
-    if not (len(shape) >= 2 and (shape[-1] == shape[-2] or -1 in shape[-2:])):
-        raise ctx.error(f"{slot} must hold square matrices in its last two dimensions, found shape {list(shape)}")

@@ -1,4 +1,4 @@
-"""Elementwise operators that came with Paddle 2.x: atan2, lerp, logit, grad_add."""
+"""Elementwise operators that came with Paddle 2.x: atan2, lerp, logit, nextafter, grad_add."""
 
 from __future__ import annotations
 
@@ -88,3 +88,17 @@ def grad_add_grad(ctx: OpContext, X: Any, Y: Any, Out_grad: Any, *, axis: int) -
     """dX = dOut, dY = dOut, each summed over the dimensions along which it was repeated."""
     grad_lod(ctx)
     return {"X@GRAD": summed_to(ctx, Out_grad, X, Y, axis), "Y@GRAD": summed_to(ctx, Out_grad, Y, X, axis)}
+
+
+@op("nextafter", inputs="x y", outputs="out")
+def nextafter(ctx: OpContext, x: Any, y: Any) -> Any:
+    """The number next to x on the way to y; float64 for integers (Paddle 2.6.2 nextafter_kernel_impl.h)."""
+    left, right = aligned(ctx, x, y, -1)
+    wide = "float64" if left.dtype.kind in "iu" else left.dtype
+    return ctx.xp.nextafter(left.astype(wide, copy=False), right.astype(wide, copy=False))
+
+
+@nextafter.infer
+def _(ctx: InferContext, x: TensorMeta, y: TensorMeta) -> TensorMeta:
+    out = broadcast_meta(ctx, x, y, axis=-1)
+    return out.with_dtype(VarType.FP64) if x.dtype in _WHOLE else out

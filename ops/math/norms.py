@@ -1,4 +1,4 @@
-"""Norms along one dimension or over several: norm (which normalizes), p_norm, frobenius_norm, logsumexp."""
+"""Norms along one dimension or over several: norm (which normalizes), renorm, p_norm, frobenius_norm, logsumexp."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fluidtool.ops.math.reduce_common import (
 )
 from fluidtool.ops.math.versions import later_attr
 from fluidtool.ops.registry import op
-from fluidtool.ops.schema import INT, TensorMeta, ints, required
+from fluidtool.ops.schema import FLOAT, INT, TensorMeta, ints, required
 
 
 @op("norm", inputs="X", outputs="Norm~ Out", attrs={"axis": required(INT), "epsilon": 1e-10})
@@ -151,3 +151,42 @@ def logsumexp_grad(ctx: OpContext, X: Any, Out: Any, Out_grad: Any, *, axis: lis
     """dX = dOut * exp(X - Out)."""
     axes = reduced_axes(ctx, X.shape, axis, reduce_all)
     return spread(ctx, Out_grad, X.shape, axes) * ctx.xp.exp(X - spread(ctx, Out, X.shape, axes))
+
+
+RENORM: dict[str, Any] = {"p": required(FLOAT), "axis": required(INT), "max_norm": required(FLOAT)}
+
+
+@op("renorm", inputs="X", outputs="Out", attrs=RENORM)
+def renorm(ctx: OpContext, X: Any, *, p: float, axis: int, max_norm: float) -> Any:
+    """X with every part along `axis` whose p-norm is above max_norm scaled down to it (Paddle 2.6.2 renorm_impl.h)."""
+    _check_axis(ctx, X.ndim, axis)
+    return X * _shrinking(ctx, X, p, axis, max_norm)[0]
+
+
+@renorm.infer
+def _(ctx: InferContext, X: TensorMeta, *, axis: int) -> TensorMeta:
+    _check_axis(ctx, X.rank, axis)
+    return X
+
+
+@renorm.grad(inputs="X Out@GRAD", outputs="X@GRAD")
+def renorm_grad(ctx: OpContext, X: Any, Out_grad: Any, *, p: float, axis: int, max_norm: float) -> Any:
+    """dX = dOut * scale + X's part of the scale's own gradient, where it is below 1."""
+    xp = ctx.xp
+    scale, size = _shrinking(ctx, X, p, axis, max_norm)
+    others = tuple(i for i in range(X.ndim) if i != axis % X.ndim)
+    along = (Out_grad * X).sum(axis=others, keepdims=True, dtype=X.dtype)
+    slope = xp.sign(X) * xp.abs(X) ** X.dtype.type(p - 1) * size ** X.dtype.type(1 - p)
+    below = xp.where(scale < 1, -max_norm / (size + _TINY) ** 2, 0).astype(X.dtype)
+    return Out_grad * scale + along * below * slope
+
+
+_TINY = 1e-7
+
+
+def _shrinking(ctx: OpContext, x: Any, p: float, axis: int, max_norm: float) -> tuple[Any, Any]:
+    """(what each part along `axis` is multiplied with, its p-norm), spread over x."""
+    xp = ctx.xp
+    others = tuple(i for i in range(x.ndim) if i != axis % x.ndim)
+    size = (xp.abs(x) ** x.dtype.type(p)).sum(axis=others, keepdims=True, dtype=x.dtype) ** x.dtype.type(1 / p)
+    return xp.where(size > max_norm, max_norm / (size + _TINY), 1).astype(x.dtype), size

@@ -311,3 +311,17 @@ def _like_x(ctx: InferContext, X: TensorMeta) -> TensorMeta:
 
 for _info in (uniform_random_inplace, gaussian_inplace, exponential, poisson):
     _info.infer(_like_x)
+
+
+@op("dirichlet", inputs="Alpha", outputs="Out", random=True)
+def dirichlet(ctx: OpContext, Alpha: Any) -> Any:
+    """A draw from the Dirichlet distribution of each row of concentrations [..., n] (Paddle 2.6.2 dirichlet_kernel.cc)."""
+    if not Alpha.ndim or not bool((Alpha > 0).all()):
+        raise ctx.error(f"Alpha must hold rows of positive numbers, found shape {list(Alpha.shape)}")
+    drawn = ctx.generator(0).standard_gamma(Alpha)
+    return (drawn / drawn.sum(axis=-1, keepdims=True)).astype(Alpha.dtype)
+
+
+@dirichlet.infer
+def _(ctx: InferContext, Alpha: TensorMeta) -> TensorMeta:
+    return Alpha

@@ -1,4 +1,4 @@
-"""kthvalue, mode, searchsorted and bincount of 2.x programs: based on sorted numbers."""
+"""kthvalue, mode, nanmedian, searchsorted and bincount of 2.x programs: based on sorted numbers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.registry import op
-from fluidtool.ops.schema import TensorMeta, long, or_variable
+from fluidtool.ops.schema import TensorMeta, ints, long, or_variable
 from fluidtool.ops.tensor.arguments import axis_in
 from fluidtool.ops.tensor.sort import picked, put_back, sorted_indices
 from fluidtool.proto.enums import VarType
@@ -173,3 +173,46 @@ def histogram(ctx: OpContext, X: Any, *, bins: int, min: int, max: int) -> Any:
 @histogram.infer
 def _(ctx: InferContext, X: TensorMeta, *, bins: int) -> TensorMeta:
     return TensorMeta((bins,), VarType.INT64)
+
+
+@op("nanmedian", inputs="X", outputs="Out MedianIndex~", attrs={"axis": ints(), "keepdim": True})
+def nanmedian(ctx: OpContext, X: Any, *, axis: list[int], keepdim: bool) -> dict[str, Any]:
+    """The mean of the two middle numbers along `axis` (all if empty), NaN left out (Paddle 2.6.2 nanmedian_kernel.cc).
+
+    MedianIndex [..., 2]: where these two are along the axes, which are counted as one; -1 if there are only NaN.
+    """
+    np = ctx.np
+    axes = _median_axes(ctx, axis, X.ndim)
+    others = [i for i in range(X.ndim) if i not in axes]
+    rows = ctx.host(X).transpose(*others, *axes).reshape(*(X.shape[i] for i in others), -1)
+    wide = rows.astype("float64") if rows.dtype.kind != "f" else rows
+    order = np.argsort(wide, axis=-1, kind="stable")
+    known = (~np.isnan(wide)).sum(axis=-1, keepdims=True)
+    middle = np.concatenate([np.maximum(known - 1, 0) // 2, known // 2], axis=-1)
+    middle = np.minimum(middle, max(rows.shape[-1] - 1, 0))
+    index = np.take_along_axis(order, middle, axis=-1)
+    both = np.take_along_axis(wide, index, axis=-1)
+    out = np.where(known[..., 0] > 0, (both[..., 0] + both[..., 1]) / 2, np.nan).astype(wide.dtype)
+    shape = _median_shape(X.shape, axes, keepdim)
+    return {
+        "Out": ctx.array(out.reshape(shape)),
+        "MedianIndex": ctx.array(np.where(known > 0, index, -1).astype("int64").reshape(*shape, 2)),
+    }
+
+
+@nanmedian.infer
+def _(ctx: InferContext, X: TensorMeta, *, axis: list[int], keepdim: bool) -> dict[str, TensorMeta]:
+    shape = _median_shape(X.shape, _median_axes(ctx, axis, X.rank), keepdim)
+    out = X if X.dtype in (VarType.FP32, VarType.FP64) else X.with_dtype(VarType.FP64)
+    return {
+        "Out": out.with_shape(shape).with_lod_level(0),
+        "MedianIndex": X.with_shape((*shape, 2)).with_dtype(VarType.INT64).with_lod_level(0),
+    }
+
+
+def _median_axes(ctx: OpContext | InferContext, axis: list[int], rank: int) -> list[int]:
+    return sorted({axis_in(ctx, one, rank) for one in axis}) or list(range(rank))
+
+
+def _median_shape(shape: tuple[int, ...], axes: list[int], keepdim: bool) -> tuple[int, ...]:
+    return tuple(1 if i in axes else size for i, size in enumerate(shape) if keepdim or i not in axes)

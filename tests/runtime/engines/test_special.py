@@ -83,6 +83,43 @@ def test_trigamma_of_one_and_of_one_half() -> None:
     np.testing.assert_allclose(got, [math.pi**2 / 6, math.pi**2 / 2], rtol=1e-14)
 
 
-def test_higher_polygammas_are_refused() -> None:
-    with pytest.raises(ValueError, match="n = 1 only, found n = 2"):
-        special.polygamma(2, np.ones(1))
+def test_higher_polygammas_of_one() -> None:
+    zeta_of_3 = 1.2020569031595942
+    got = [float(special.polygamma(n, np.array(1.0))) for n in (2, 3, 5)]
+    np.testing.assert_allclose(got, [-2 * zeta_of_3, math.pi**4 / 15, 8 * math.pi**6 / 63], rtol=1e-14)
+
+
+@pytest.mark.parametrize("n", [2, 3, 6])
+def test_higher_polygammas_from_one_number_to_the_next(n: int) -> None:
+    x = np.array([-40.3, -2.5, 0.01, 0.7, 5.0, 11.0])
+    step = (-1.0) ** n * math.factorial(n) * x ** -(n + 1)
+    np.testing.assert_allclose(special.polygamma(n, x), special.polygamma(n, x + 1) - step, rtol=2e-11, atol=1e-13)
+
+
+def test_higher_polygammas_at_and_beyond_the_ends() -> None:
+    got = special.polygamma(3, np.array([0.0, -1e9, np.nan]))
+    assert got[0] == np.inf
+    assert np.isnan(got[1:]).all()
+
+
+def test_negative_polygammas_are_refused() -> None:
+    with pytest.raises(ValueError, match="n >= 0, found n = -1"):
+        special.polygamma(-1, np.ones(1))
+
+
+@pytest.mark.parametrize("order", [0, 1])
+def test_bessel_functions_are_their_integrals(order: int) -> None:
+    """I(x) = mean of exp(x cos t) cos(order t) over the circle, exact for enough points."""
+    x = np.concatenate([np.linspace(-60, 60, 241), [1e-3, 19.999, 20.0, 20.001]])
+    t = np.linspace(0, 2 * math.pi, 512, endpoint=False)
+    scaled = (np.exp(np.outer(x, np.cos(t)) - np.abs(x)[:, None]) * np.cos(order * t)).mean(axis=1)
+    plain, small = ((special.i0, special.i0e), (special.i1, special.i1e))[order]
+    np.testing.assert_allclose(small(x), scaled, rtol=2e-14, atol=1e-16)
+    np.testing.assert_allclose(plain(x), scaled * np.exp(np.abs(x)), rtol=2e-14, atol=1e-16)
+
+
+def test_bessel_functions_of_large_numbers() -> None:
+    assert special.i0(np.array([1e4])).tolist() == [np.inf]
+    assert special.i1(np.array([-1e4])).tolist() == [-np.inf]
+    expected = [1 / math.sqrt(2 * math.pi * 1e4)] * 2
+    np.testing.assert_allclose([special.i0e(np.array(1e4)), -special.i1e(np.array(-1e4))], expected, rtol=1e-4)

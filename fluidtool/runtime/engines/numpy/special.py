@@ -51,7 +51,10 @@ _ERF_SINGLE = (
 _STIRLING = (-691 / 360360, 1 / 1188, -1 / 1680, 1 / 1260, -1 / 360, 1 / 12)
 _DIGAMMA = (691 / 32760, -1 / 132, 1 / 240, -1 / 252, 1 / 120, -1 / 12)
 _TRIGAMMA = (-691 / 2730, 5 / 66, -1 / 30, 1 / 42, -1 / 30, 1 / 6)
+_BERNOULLI = (1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160, -691 / 1307674368000, 1 / 74724249600)  # B / (2j)!
 _SHIFTED_TO = 10.0
+_LEAST_ZETA = -1000.0
+_BESSEL_NEAR = 20.0
 _BLOCK = 16384
 _SINGLE_BLOCK = 32768
 
@@ -109,9 +112,16 @@ def digamma(x: Any) -> Any:
 
 
 def polygamma(n: Any, x: Any) -> Any:
-    """The n-th derivative of digamma; only n = 1 (the trigamma function) is supported, anything else raises ValueError."""
-    if n != 1:
-        raise ValueError(f"polygamma is computed for n = 1 only, found n = {n}")
+    """The n-th derivative of digamma, n >= 0; infinite or NaN at 0, -1, -2, …, and for n > 1 NaN below -1,000."""
+    order = int(n)
+    if order < 0:
+        raise ValueError(f"polygamma is computed for n >= 0, found n = {order}")
+    if order == 0:
+        return digamma(x)
+    if order > 1:
+        wide = np.asarray(x, dtype=np.float64)
+        sign = 1.0 if order % 2 else -1.0
+        return (sign * math.gamma(order + 1) * _zeta(order + 1, wide)).astype(x.dtype, copy=False)
     wide = np.asarray(x, dtype=np.float64)
     shifted, total = _shifted_sum(np.where(wide < 0.5, 1 - wide, wide), lambda z: 1 / (z * z))
     inverse = 1 / shifted
@@ -119,6 +129,68 @@ def polygamma(n: Any, x: Any) -> Any:
     out = inverse + 0.5 * square + _polynomial(_TRIGAMMA, square) * square * inverse + total
     sine = _sin_pi(wide)
     return np.where(wide < 0.5, (math.pi / sine) ** 2 - out, out).astype(x.dtype, copy=False)
+
+
+def _zeta(s: int, q: Array) -> Array:
+    """Hurwitz's zeta function, sum of (q + k)⁻ˢ over k >= 0 (Euler–Maclaurin's formula)."""
+    with np.errstate(all="ignore"):
+        start = np.where(q >= _LEAST_ZETA, q, np.nan)
+        shifted, total = start.copy(), np.zeros_like(start)
+        while (small := shifted < _SHIFTED_TO).any():
+            total += np.where(small, shifted ** float(-s), 0.0)
+            shifted += small
+        power = shifted ** float(-s)
+        total += power * shifted / (s - 1) + power / 2
+        factor = power / shifted * s
+        for index, weight in enumerate(_BERNOULLI):
+            total += weight * factor
+            factor = factor * (s + 2 * index + 1) * (s + 2 * index + 2) / (shifted * shifted)
+    return total
+
+
+def i0(x: Any) -> Any:
+    """The modified Bessel function of the first kind, of order 0."""
+    return _bessel(0, x, scaled=False)
+
+
+def i0e(x: Any) -> Any:
+    """exp(-|x|) i0(x)."""
+    return _bessel(0, x, scaled=True)
+
+
+def i1(x: Any) -> Any:
+    """The modified Bessel function of the first kind, of order 1."""
+    return _bessel(1, x, scaled=False)
+
+
+def i1e(x: Any) -> Any:
+    """exp(-|x|) i1(x)."""
+    return _bessel(1, x, scaled=True)
+
+
+def _bessel(order: int, x: Any, scaled: bool) -> Any:
+    """By its power series up to 20, whose terms are all positive, and by Hankel's expansion beyond."""
+    size = np.abs(np.asarray(x, dtype=np.float64))
+    near = np.minimum(size, _BESSEL_NEAR)
+    quarter = near * near / 4
+    term = np.ones_like(near) if order == 0 else near / 2
+    series = term.copy()
+    for k in range(1, 64):
+        term *= quarter / (k * (k + order))
+        series += term
+    far = np.maximum(size, _BESSEL_NEAR)
+    hankel, total = np.ones_like(far), np.ones_like(far)
+    for k in range(1, 24):
+        hankel *= -(4 * order * order - (2 * k - 1) ** 2) / (8 * k * far)
+        total += hankel
+    with np.errstate(over="ignore"):
+        growth = 1.0 if scaled else np.exp(size)
+        out = np.where(
+            size <= _BESSEL_NEAR,
+            series * (np.exp(-near) if scaled else 1.0),
+            total / np.sqrt(2 * math.pi * far) * growth,
+        )
+    return (np.copysign(out, x) if order else out).astype(x.dtype, copy=False)
 
 
 def _erf_double(x: Array) -> Array:
