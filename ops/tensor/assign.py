@@ -54,7 +54,7 @@ assign.grad_maker(wired("assign", "X=Out@GRAD", "Out=X@GRAD"))
     traits=Traits(gradient_scope=False),
 )
 def cast(ctx: OpContext, X: Any, *, out_dtype: int) -> Any:
-    """X in data type `out_dtype`: numbers are cut towards zero, whatever is not 0 is true (Paddle 1.8.5 cast_op.h)."""
+    """X as `out_dtype`: floats to the nearest, whole numbers cut towards zero, all but 0 true (Paddle 1.8.5 cast_op.h)."""
     return X.astype(ctx.dtype(out_dtype), copy=False)
 
 

@@ -223,6 +223,14 @@ def test_casts_cut_towards_zero() -> None:
     assert half.dtype == ml_dtypes.bfloat16
 
 
+def test_casts_to_shorter_floats_round_to_the_nearest() -> None:
+    x = np.float32([0.4359949, 1.0009])
+    assert run_op("cast", {"X": x}, {"in_dtype": 5, "out_dtype": 4})["Out"].numpy().tolist() == [
+        0.43603515625,
+        1.0009765625,
+    ]
+
+
 def test_bfloat16_moves_like_any_other_type() -> None:
     x = f(2, 3).astype(ml_dtypes.bfloat16)
     for op_type, attrs in (
