@@ -33,16 +33,13 @@ def determinant_grad(ctx: OpContext, Input: Any, Out: Any, Out_grad: Any) -> Any
 
 @op("slogdeterminant", inputs="Input", outputs="Out")
 def slogdeterminant(ctx: OpContext, Input: Any) -> Any:
-    """Signs of the determinants of [..., n, n], and below them the logarithms of their sizes: [2, ...] (Paddle 2.6.2)."""
+    """Signs of the determinants of [..., n, n], and below them the logarithms of their sizes: [2, ...] (Paddle 2.6.2).
+
+    Nothing is inferred, since Paddle declares the shape of Input.
+    """
     check_square(ctx, Input.shape, "Input")
     sign, logarithm = ctx.xp.linalg.slogdet(Input)
     return ctx.xp.stack([sign.reshape(Input.shape[:-2]), logarithm.reshape(Input.shape[:-2])])
-
-
-@slogdeterminant.infer
-def _(ctx: InferContext, Input: TensorMeta) -> TensorMeta:
-    check_square(ctx, Input.shape, "Input")
-    return Input.with_shape((2, *Input.shape[:-2])).with_lod_level(0)
 
 
 @slogdeterminant.grad(inputs="Input Out@GRAD", outputs="Input@GRAD")

@@ -126,12 +126,8 @@ def _eliminated(ctx: OpContext, matrix: Any) -> tuple[list[int], int]:
 @lu.infer
 def _(ctx: InferContext, X: TensorMeta) -> dict[str, TensorMeta]:
     check_matrices(ctx, X.shape, "X")
-    numbers = X.with_dtype(VarType.INT32)
-    return {
-        "Out": X,
-        "Pivots": numbers.with_shape((*X.shape[:-2], smaller(X.shape))),
-        "Infos": numbers.with_shape(X.shape[:-2] or (1,)),
-    }
+    pivots = X.with_shape((*X.shape[:-2], smaller(X.shape))).with_dtype(VarType.INT32)
+    return {"Out": X, "Pivots": pivots}  # Paddle declares another shape for Infos than it gives
 
 
 @op("lu_unpack", inputs="X Pivots", outputs="Pmat L U", attrs={"unpack_ludata": True, "unpack_pivots": True})

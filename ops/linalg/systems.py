@@ -165,12 +165,13 @@ def lstsq(ctx: OpContext, X: Any, Y: Any, *, rcond: float, driver: str) -> dict[
 @lstsq.infer
 def _(ctx: InferContext, X: TensorMeta, Y: TensorMeta, *, driver: str) -> dict[str, TensorMeta]:
     _check_least_squares(ctx, X, Y, driver)
-    none, batch = X.with_shape((0,)), X.shape[:-2]
-    return {
-        "Solution": X.with_shape((*batch, X.shape[-1], Y.shape[-1])),
-        "Rank": (none if driver == "gels" else X.with_shape(batch)).with_dtype(VarType.INT32),
-        "SingularValues": X.with_shape((*batch, smaller(X.shape))) if driver in ("gelsd", "gelss") else none,
-    }
+    batch = X.shape[:-2]
+    found = {"Solution": X.with_shape((*batch, X.shape[-1], Y.shape[-1]))}
+    if driver != "gels":
+        found["Rank"] = X.with_shape(batch).with_dtype(VarType.INT32)
+    if driver in ("gelsd", "gelss"):
+        found["SingularValues"] = X.with_shape((*batch, smaller(X.shape)))
+    return found  # Paddle declares sizes for what a driver leaves empty
 
 
 def _check_least_squares(ctx: OpContext | InferContext, X: Any, Y: Any, driver: str) -> None:

@@ -189,7 +189,16 @@ def _truth_meta(
     return meta.with_dtype(VarType.BOOL)
 
 
-for _info in (reduce_sum, reduce_mean, reduce_max, reduce_min, reduce_amax, reduce_amin, reduce_prod):
+@reduce_sum.infer
+def _(
+    ctx: InferContext, X: TensorMeta, *, dim: list[int], keep_dim: bool, reduce_all: bool, out_dtype: int
+) -> TensorMeta:
+    meta = reduced_meta(ctx, X, dim=dim, keep_dim=keep_dim, reduce_all=reduce_all, out_dtype=out_dtype)
+    widens = out_dtype < 0 and X.dtype in (VarType.INT32, VarType.BOOL) and saved_since(ctx, 2, 3)
+    return meta.with_dtype(VarType.INT64) if widens else meta
+
+
+for _info in (reduce_mean, reduce_max, reduce_min, reduce_amax, reduce_amin, reduce_prod):
     _info.infer(reduced_meta)
 for _info in (reduce_all, reduce_any):
     _info.infer(_truth_meta)

@@ -81,5 +81,4 @@ def viterbi_decode(
 @viterbi_decode.infer
 def _(ctx: InferContext, Input: TensorMeta, Transition: TensorMeta, Length: TensorMeta) -> dict[str, TensorMeta]:
     _check(ctx, Input, Transition)
-    scores = TensorMeta((Input.shape[0],), Input.dtype)
-    return {"Scores": scores, "Path": TensorMeta((Input.shape[0], -1), VarType.INT64)}
+    return {"Path": TensorMeta((Input.shape[0], -1), VarType.INT64)}  # Paddle declares Scores as int64

@@ -222,6 +222,37 @@ def test_what_paddle_2_declares_is_right(op_type: str, source: str, target: str,
     assert codes(program) == []
 
 
+@pytest.mark.parametrize(
+    ("op_type", "outputs", "attrs"),
+    [
+        ("slogdeterminant", {"Out": ([4, 4], "float32")}, {}),
+        ("lu", {"Out": ([4, 4], "float32"), "Pivots": ([4], "int32"), "Infos": ([0], "int32")}, {}),
+    ],
+)
+def test_shapes_that_paddle_2_declares_wrongly_are_no_findings(
+    op_type: str, outputs: dict[str, Any], attrs: dict[str, Any]
+) -> None:
+    program = Program()
+    block = program.global_block()
+    block.create_var(name="x", shape=[4, 4], dtype="float32")
+    for slot, (shape, data_type) in outputs.items():
+        block.create_var(name=slot, shape=shape, dtype=data_type)
+    slot = "Input" if op_type == "slogdeterminant" else "X"
+    block.append_op(type=op_type, inputs={slot: ["x"]}, outputs={slot: [slot] for slot in outputs}, attrs=attrs)
+    assert codes(program) == []
+
+
+@pytest.mark.parametrize(("version", "found"), [(2_006_002, []), (1_008_005, ["FC203"])])
+def test_sums_of_truths_are_whole_numbers_since_paddle_2_3(version: int, found: list[str]) -> None:
+    program = Program()
+    program.version = version
+    block = program.global_block()
+    block.create_var(name="x", shape=[4], dtype="bool")
+    block.create_var(name="sum", shape=[1], dtype="int64")
+    block.append_op(type="reduce_sum", inputs={"X": ["x"]}, outputs={"Out": ["sum"]}, attrs={"reduce_all": True})
+    assert codes(program) == found
+
+
 def test_the_masks_of_recurrent_layers_may_be_declared_in_any_shape() -> None:
     program = Program()
     block = program.global_block()
