@@ -137,6 +137,8 @@ class _Flow:
         var = op.block.find_var_recursive(name)
         if var is None or var.persistable or var.type in HOLDERS:
             return
+        if var.type == VarType.LOD_TENSOR_ARRAY and name in op.output_arg_names:
+            return  # a loop that fills an array finds an empty one
         if ("FC101", name) in self.reported:
             return
         self.reported.add(("FC101", name))

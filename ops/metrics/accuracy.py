@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
+from fluidtool.ops.math.versions import scalar_shape
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta
 from fluidtool.proto.enums import VarType
@@ -12,7 +13,7 @@ from fluidtool.proto.enums import VarType
 
 @op("accuracy", inputs="Out Indices Label", outputs="Accuracy Correct Total", lod="Out->Accuracy")
 def accuracy(ctx: OpContext, Out: Any, Indices: Any, Label: Any) -> Any:
-    """Correct = samples with Label in their row of Indices, Total = all, Accuracy = their ratio; each [1].
+    """Correct = samples with Label in their row of Indices, Total = all, Accuracy = their ratio; each [1], from Paddle 2.5 on [].
 
     Indices [N, k] of top_k, Label [N, 1] integers; Accuracy is float32, the counts int32 (Paddle 1.8.5 accuracy_op.h).
     """
@@ -20,16 +21,17 @@ def accuracy(ctx: OpContext, Out: Any, Indices: Any, Label: Any) -> Any:
         raise ctx.error(
             f"inputs Indices [N, k] and Label [N, 1] must agree in N, found {Indices.shape} and {Label.shape}"
         )
-    xp, total = ctx.xp, len(Indices)
+    xp, total, one = ctx.xp, len(Indices), scalar_shape(ctx)
     correct = (Indices == Label.reshape(-1, 1)).any(axis=1).sum()
     return {
-        "Accuracy": (correct / max(total, 1)).astype(xp.float32).reshape(1),
-        "Correct": correct.astype(xp.int32).reshape(1),
-        "Total": xp.full(1, total, xp.int32),
+        "Accuracy": (correct / max(total, 1)).astype(xp.float32).reshape(one),
+        "Correct": correct.astype(xp.int32).reshape(one),
+        "Total": xp.full(one, total, xp.int32),
     }
 
 
 @accuracy.infer
 def _(ctx: InferContext, Out: TensorMeta, Indices: TensorMeta, Label: TensorMeta) -> dict[str, TensorMeta]:
-    count = TensorMeta((1,), VarType.INT32)
-    return {"Accuracy": TensorMeta((1,), VarType.FP32), "Correct": count, "Total": count}
+    one = scalar_shape(ctx)
+    count = TensorMeta(one, VarType.INT32)
+    return {"Accuracy": TensorMeta(one, VarType.FP32), "Correct": count, "Total": count}

@@ -108,6 +108,16 @@ def test_the_first_output(op_type: str, inputs: dict[str, Any], attrs: dict[str,
     assert out.tolist() == expected
 
 
+def test_a_share_of_right_answers_has_no_dimensions() -> None:
+    inputs = {"Out": f(2, 1), "Indices": ids([0], [1]), "Label": ids([0], [0])}
+    out = run_later("accuracy", inputs)
+    assert [(out[slot].shape, out[slot].tolist()) for slot in ("Accuracy", "Correct", "Total")] == [
+        ((), 0.5),
+        ((), 1),
+        ((), 2),
+    ]
+
+
 def test_set_value_writes_numbers_into_one_element() -> None:
     attrs = {"axes": [0, 1], "starts": [0, 1], "ends": [1, 2], "steps": [1, 1], "decrease_axes": [0, 1]}
     for name in ("values", "fp32_values"):

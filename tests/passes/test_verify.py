@@ -162,6 +162,19 @@ def test_a_loop_whose_first_round_reads_nothing() -> None:
     assert {(finding.code, finding.variable) for finding in found} == {("FC101", "total")}
 
 
+@pytest.mark.parametrize("writes", [True, False])
+def test_a_loop_may_begin_with_an_empty_array_that_it_fills(writes: bool) -> None:
+    program = loop_program()
+    block = program.global_block()
+    block.create_var(name="rows", shape=[1], dtype="float32", type=VarType.LOD_TENSOR_ARRAY)
+    program.block(1).append_op(type="write_to_array", inputs={"X": ["step"], "I": ["i"]}, outputs={"Out": ["rows"]})
+    loop = next(op for op in block.ops if op.type == "while")
+    loop.set_input("X", [*loop.input("X"), "rows"])
+    if writes:
+        loop.set_output("Out", [*loop.output("Out"), "rows"])
+    assert codes(program) == ([] if writes else ["FC101"])
+
+
 def test_a_variable_of_a_round_is_new_in_each_round() -> None:
     program = loop_program()
     inner = program.block(1)
