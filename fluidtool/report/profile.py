@@ -35,7 +35,7 @@ class ProfiledItem(TypedDict):
     operator: Annotated[int | None, "the position of that operator in its block"]
     output: Annotated[str, "the variable that it computes"]
     shape: Annotated[Sequence[int], "the shape of the output"]
-    times: Annotated[int, "how often it ran in one run of the model"]
+    times: Annotated[int, "how many times it ran in one run of the model"]
     seconds: Annotated[
         float, "the mean time of all of these in the middle half of the watched runs, without what ran within it"
     ]

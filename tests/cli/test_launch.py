@@ -98,7 +98,7 @@ def test_wrong_requests_are_refused(tmp_path: Path) -> None:
         "--engine", "cloud", path
     )
     assert "give --engine ray" in refused("--ray-address", "auto", path)
-    assert "to resume needs checkpoints; name their folder with --checkpoint DIR" in refused("--resume", path)
+    assert "resuming needs checkpoints; name their folder with --checkpoint DIR" in refused("--resume", path)
     assert "is not a job" in refused(tmp_path / "nowhere")
     assert "not the manifest of a job" in refused(tmp_path)
 

@@ -301,7 +301,7 @@ def test_help_lists_the_passes() -> None:
         (["--fuse"], "there is no pass '-o'"),
         (["--fuse-bm"], "did you mean --fuse or --fuse-bn"),
         (["--fuse-bn", "--level", "1"], "--level applies to --memory-optimize"),
-        (["--memory-optimize", "--level", "2"], "expected 0 or 1"),
+        (["--memory-optimize", "--level", "2"], "--level must be 0 or 1, found 2"),
         (["--memory-optimize", "--skip", "imag"], "did you mean image?"),
         (["--fuse-bn", "--random"], "give --verify or --measure too"),
         (["--fuse-bn", "--rtol", "1e-3"], "--rtol applies to --verify"),

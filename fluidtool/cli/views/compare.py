@@ -71,7 +71,7 @@ def _tables(result: CompareResult, top: int) -> Iterator[Table]:
         yield _values("First NaN or infinity", [result.not_finite])
     missing = result.pairs.unpaired
     out = table(
-        f"Not in B: {len(missing)} of {len(missing) + len(result.pairs.values)} values",
+        f"Not in B: {len(missing)} of {counted(len(missing) + len(result.pairs.values), 'value')}",
         ">#",
         "operator",
         "value",

@@ -144,7 +144,7 @@ class PlanView:
             return "not used: training programs run operator by operator"
         taken = sum(engine != "numpy" for engine, _, _ in self.engines)
         regions = sum(not region.reason for region in self.regions)
-        share = f"{taken} of {len(self.steps)} operators in {counted(regions, 'region')}"
+        share = f"{taken} of {counted(len(self.steps), 'operator')} in {counted(regions, 'region')}"
         return f"{share} ({self.native['instructions'] if self.delegate is None else self.delegate.version})"
 
 

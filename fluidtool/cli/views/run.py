@@ -33,7 +33,7 @@ def show_result(
 ) -> None:
     """Outputs unless they were saved, times, and what differs; quiet: no tables, since stdout has the outputs."""
     if timed:
-        say(f"{len(result.seconds)} runs by {used_text(result.engine)}")
+        say(f"{counted(len(result.seconds), 'run')} by {used_text(result.engine)}")
     if json:
         show_json(document(result, timed=timed, tolerance=compared))
         return
@@ -61,7 +61,7 @@ def say_verdict(result: RunResult, expected: Path, tolerance: Tolerance) -> None
     allowed = f"rtol {tolerance.rtol:g}, atol {tolerance.atol:g}"
     if wrong:
         names = ", ".join(item.name for item in wrong)
-        say_error(f"{len(wrong)} of {total} outputs differ from {expected} ({allowed}): {names}")
+        say_error(f"{len(wrong)} of {counted(total, 'output')} differ from {expected} ({allowed}): {names}")
         return
     largest = max((item.largest_error for item in result.comparisons), default=0.0)
     say(f"{counted(total, 'output')} as in {expected} ({allowed}; largest difference {number(largest, 3)})")

@@ -32,7 +32,7 @@ def show_result(result: TranspileResult, output: Path | None, *, verified: bool,
         names = ", ".join(item.name for item in result.differing[:5])
         allow = f"; if only rounding differs by more than {result.tolerance:g}, allow it with --rtol"
         say_error(
-            f"{len(result.differing)} of {len(result.comparisons)} values differ ({names}); nothing was written"
+            f"{len(result.differing)} of {counted(len(result.comparisons), 'value')} differ ({names}); nothing was written"
             f"{'' if result.exact else allow}"
         )
         return
