@@ -39,13 +39,13 @@ class ProfiledItem(TypedDict):
     seconds: Annotated[
         float, "the mean time of all of these in the middle half of the watched runs, without what ran within it"
     ]
-    share: Annotated[float, "its part of seconds_added, 0 to 1"]
+    share: Annotated[float, "its share of seconds_added, 0 to 1"]
     multiply_adds: Annotated[int, "its multiply-adds"]
     bytes: Annotated[int, "what it read and wrote"]
     flops_per_second: Annotated[float | None, "its multiplications and additions per second"]
     bytes_per_second: Annotated[float | None, "what it read and wrote per second"]
     limit: Annotated[str | None, "what limits it: multiply-adds or memory"]
-    of_peak: Annotated[float | None, "which part of the machine's peak it reached, 0 to 1"]
+    of_peak: Annotated[float | None, "what share of the machine's peak it reached, 0 to 1"]
 
 
 class MemoryPoint(TypedDict):

@@ -200,6 +200,6 @@ def rewrites_table(number: int, rewrites: Iterable[RewriteView]) -> Table:
     out = table(f"Region {number}: rewrites", "!rewrite", ">done", "what was done, and why not elsewhere")
     for rewrite in rewrites:
         if rewrite.done or rewrite.no_matches:
-            reasons = [f"{times} x not: {reason}" for reason, times in rewrite.no_matches.items()]
+            reasons = [f"{times} times not: {reason}" for reason, times in rewrite.no_matches.items()]
             out.add(rewrite.name, rewrite.done, "\n".join([rewrite.purpose, *reasons]))
     return out
