@@ -203,7 +203,7 @@ def test_wrong_requests_are_refused(tmp_path: Path) -> None:
         draw(script(tmp_path), trainers=f"{A},{B}")
     with pytest.raises(UsageError, match="has no servers; omit servers="):
         draw(script(tmp_path), mode="collective", servers="2")
-    with pytest.raises(UsageError, match="not an endpoint"):
+    with pytest.raises(UsageError, match="pservers must list host:port"):
         draw(script(tmp_path), servers="a,b")
 
 
