@@ -29,7 +29,7 @@ IN_PADDLES_WORDS = re.compile(  # elsewhere; each is what Paddle says in that pl
     r"|feeded_var_names|`type` to initialized|for Parameter must|number of endpoints must be > 1"
 )
 RULES = {
-    "say must": re.compile(r"\bshould (be|have|hold|lie|name|not)\b"),
+    "say must": re.compile(r"\bshould (be|have|hold|lie|name|agree|not)\b"),
     "say what it must be first: X must be A, found B": re.compile(r"\bis \{[^{}]*\}; expected"),
     "say expected one of": re.compile(
         r"; (there|they) are \{|; the (?!inputs|outputs)\w+ are \{|[;,] (choose|name) one of \{"

@@ -380,7 +380,7 @@ def test_the_previewed_steps_are_those_of_a_run(on: None) -> None:
 def test_a_plan_says_what_was_left_to_numpy_and_why(on: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(IMPORTERS, "sequence_pool")  # as if there were no kernel
     out = call("inspect", TOPICS, "--plan").stdout
-    assert re.search(r"^sequence_pool +no kernel$", out, re.MULTILINE)
+    assert re.search(r"^sequence_pool +no native kernel$", out, re.MULTILINE)
 
 
 CLICKS = """

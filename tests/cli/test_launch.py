@@ -146,4 +146,4 @@ def test_the_table_has_rate_loss_and_bytes(status: RoleStatus) -> None:
 
 def test_a_line_says_how_things_stand(status: RoleStatus) -> None:
     assert status_text([status]) == "trainer_0 step 30, 10.0 steps/s, loss 0.25"
-    assert status_text([RoleStatus("trainer_0", "trainer")]) == "1 roles, none has reported yet"
+    assert status_text([RoleStatus("trainer_0", "trainer")]) == "1 role, none has reported yet"

@@ -277,7 +277,7 @@ def test_nothing_is_written_when_outputs_differ(model: Path, tmp_path: Path, mon
     monkeypatch.setattr(InferencePass, "run", lambda self, program, scope, keep=(): ruin(program, scope, keep))
     result = call("transpile", model, "--fuse", "drop-identity", "--verify", "-o", tmp_path / "out")
     assert result.exit_code == 1
-    assert "1 of 1 values differ (probability); nothing was written" in result.stderr
+    assert "1 of 1 value differs (probability); nothing was written" in result.stderr
     (row,) = [row for row in rows(result.stdout) if row[:1] == ["probability"]]
     assert row[1:3] == ["3", "3"]
     assert not (tmp_path / "out").exists()
