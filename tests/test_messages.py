@@ -25,7 +25,7 @@ PADDLES = (
     "ops/building.py",
 )
 IN_PADDLES_WORDS = re.compile(  # elsewhere; each is what Paddle says in that place
-    r"table init op num|lookup_table_ops|go block should|nullptr|error_clip should|Select can only|desires to be"
+    r"skip_opt_set|table init op num|lookup_table_ops|go block should|nullptr|error_clip should|Select can only|desires to be"
     r"|feeded_var_names|`type` to initialized|for Parameter must|number of endpoints must be > 1"
 )
 RULES = {

@@ -34,7 +34,7 @@ def variable_names(skip: object) -> frozenset[str]:
     for item in skip:
         if not isinstance(item, (str, Variable)):
             raise ArgumentTypeError(
-                f"{item!r} in skip_opt_set must be Variable or str, found {type(item).__name__}; give names"
+                f"{item!r} in skip_opt_set should be Variable or str, found {type(item).__name__}; give names"
             )
     return frozenset(item if isinstance(item, str) else item.name for item in skip)
 

@@ -373,7 +373,7 @@ def test_a_skip_opt_set_that_is_no_set_or_list_is_refused(skip: Any) -> None:
 def test_other_items_in_a_skip_opt_set_are_refused(item: Any) -> None:
     net = chained()
     before = net.program.serialize_to_string()
-    with pytest.raises(TypeError, match=r"in skip_opt_set must be Variable or str, found"):
+    with pytest.raises(TypeError, match=r"in skip_opt_set should be Variable or str, found"):
         memory_optimize(net.program, ["c", item])
     assert net.program.serialize_to_string() == before
 

@@ -250,7 +250,7 @@ def test_a_skip_opt_set_that_is_no_set_or_list_is_refused(skip: Any) -> None:
 
 
 def test_other_items_in_a_skip_opt_set_are_refused() -> None:
-    with pytest.raises(TypeError, match="3 in skip_opt_set must be Variable or str, found int; give names"):
+    with pytest.raises(TypeError, match="3 in skip_opt_set should be Variable or str, found int; give names"):
         release_memory(Net().program, [3])
 
 
