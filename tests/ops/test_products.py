@@ -221,7 +221,7 @@ REFUSALS: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
     ("addmm", {"Input": normal(3, 2), "X": normal(2, 3), "Y": normal(3, 2)}, {}, "must broadcast to the product"),
     ("cross", {"X": normal(2, 2), "Y": normal(2, 2)}, {}, "has no dimension of size 3"),
     ("cross", {"X": normal(2, 3), "Y": normal(2, 3)}, {"dim": 0}, "dimension 0 of X .* must be of size 3"),
-    ("fsp", {"X": normal(1, 2, 2, 2), "Y": normal(1, 2, 2, 3)}, {}, "must be .batch, channels, height, width."),
+    ("fsp", {"X": normal(1, 2, 2, 2), "Y": normal(1, 2, 2, 3)}, {}, "must both be .batch, channels, height, width."),
     (
         "cos_sim",
         {"X": normal(3, 2), "Y": normal(2, 2)},
