@@ -26,7 +26,7 @@ class Outputs(dict[str, Any]):
             try:
                 return list(self.values())[key]
             except IndexError:
-                raise IndexError(f"there is no output {key}; there are {len(self)}: {', '.join(self)}") from None
+                raise IndexError(f"there is no output {key!r}; the outputs are {', '.join(self)}") from None
         raise KeyError(key)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:

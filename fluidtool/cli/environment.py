@@ -38,7 +38,7 @@ VARIABLES: dict[str, dict[str, str]] = {
         "PADDLE_TRAINER_ENDPOINTS": "The endpoints of the trainers of a collective job.",
         "PADDLE_CURRENT_ENDPOINT": "The endpoint of this trainer.",
         "FLUIDTOOL_PROGRESS": 'A file to which a script appends lines such as {"step": 3}; `fluidtool launch` names it.',
-        "FLUIDTOOL_STARTS": "How often this role was started, this time included; `fluidtool launch` sets it.",
+        "FLUIDTOOL_STARTS": "How many times this role has been started, this time included; `fluidtool launch` sets it.",
         "FLUIDTOOL_METRICS": "The address at which a role shows its metrics, such as 127.0.0.1:9400.",
         "FLUIDTOOL_COLLECTIVE": "How trainers of a collective job are connected: grpc, mpi, nccl or auto.",
         "FLUIDTOOL_COLLECTIVE_DEADLINE": "The number of seconds to wait for the other trainers in a collective.",
@@ -46,7 +46,7 @@ VARIABLES: dict[str, dict[str, str]] = {
         "FLUIDTOOL_COLLECTIVE_COMPRESSION": "fp16, bf16 or topk:SHARE: send fewer bytes of gradients.",
         "FLUIDTOOL_RPC": "stream: no sockets between fluidtool's own roles; compatible: Paddle's calls there, too.",
         "FLAGS_rpc_deadline": "The number of milliseconds that a call may take (180000).",
-        "FLAGS_rpc_retry_times": "How often a call is repeated when the connection breaks (3).",
+        "FLAGS_rpc_retry_times": "How many times a call is repeated when the connection breaks (3).",
         "FLAGS_worker_update_interval_secs": "Seconds after which a silent trainer ends the job (900).",
     },
     "Checkpoints of a job": {
@@ -54,7 +54,7 @@ VARIABLES: dict[str, dict[str, str]] = {
         "FLUIDTOOL_CHECKPOINT_EVERY": "The number of steps from one checkpoint to the next.",
         "FLUIDTOOL_CHECKPOINT_KEEP": "How many checkpoints are kept.",
         "FLUIDTOOL_RESUME_STEP": "The step from which a role resumes.",
-        "FLUIDTOOL_RESTARTS": "How often a role was restarted, where Slurm or Kubernetes restarts it.",
+        "FLUIDTOOL_RESTARTS": "How many times a role has been restarted, if Slurm or Kubernetes restarts it.",
     },
     "Security of a job": {
         "FLUIDTOOL_TOKEN": "The secret that all roles of a job share.",

@@ -94,7 +94,7 @@ ERRORS = {
     ),
     "FT400": Explanation(
         "An operator, or a feature of one, that fluidtool does not support.",
-        "`fluidtool ops MODEL` lists all of them in a model; `fluidtool prune` can cut the model before it.",
+        "`fluidtool ops --coverage MODEL` lists all of them in a model; `fluidtool prune` can cut the model before it.",
     ),
     "FT410": Explanation(
         "A name of Paddle that fluidtool does not offer.",

@@ -51,7 +51,9 @@ def require_one_stdin(values: Iterable[Any]) -> None:
     texts = [text for value in values for text in (value if isinstance(value, (list, tuple)) else [value])]
     count = sum(isinstance(text, str) and (text == STDIN or text.endswith(f"={STDIN}")) for text in texts)
     if count > 1:
-        raise UsageError(f"standard input can be read once, but {count} inputs are -", hint="give the others as files")
+        raise UsageError(
+            f"standard input can be read only once, but {count} inputs are -", hint="give the others as files"
+        )
 
 
 def open_model(
@@ -106,4 +108,4 @@ def parse_device(text: str) -> Place:
         return CPUPlace()
     if name == "gpu" and (not colon or number.isdecimal()):
         return CUDAPlace(int(number or 0))
-    raise UsageError(f"--device {text} is not a device; expected cpu, gpu or gpu:N")
+    raise UsageError(f"--device must be cpu, gpu or gpu:N, found {text!r}")

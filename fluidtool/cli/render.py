@@ -214,6 +214,11 @@ def counted(count: int, what: str) -> str:
     return f"{count} {what}{'s' if count != 1 else ''}"
 
 
+def differ(count: int, of: int, what: str) -> str:
+    """(1, 2, 'value') -> '1 of 2 values differs', (2, 2, 'value') -> '2 of 2 values differ'."""
+    return f"{count} of {counted(of, what)} differ{'s' if count == 1 else ''}"
+
+
 def size(count: int) -> str:
     """1536 -> '1.5 KiB'."""
     return _scaled(count, 1024, ("B", "KiB", "MiB", "GiB", "TiB"))

@@ -22,7 +22,7 @@ def use_threads(count: int) -> None:
     if "numpy" in sys.modules:
         say(
             "note: numpy is already imported, so --threads sets the native engine's threads but not those of "
-            "numpy's products; to set these, set OMP_NUM_THREADS before the start"
+            "numpy's products; to limit those too, set OMP_NUM_THREADS before the start"
         )
         from fluidtool.runtime.engines.native.library import library
 

@@ -369,7 +369,7 @@ class AnalysisPredictor:
 
 def _one_of(tensors: dict[str, ZeroCopyTensor], names: Sequence[str], name: str) -> ZeroCopyTensor:
     if name not in names:
-        raise UsageError(f"no {name!r}; expected one of {', '.join(names)}")
+        raise UsageError(f"there is no {name!r}; expected one of {', '.join(names)}")
     return tensors.setdefault(name, ZeroCopyTensor())
 
 

@@ -52,7 +52,7 @@ def compare_values(name: str, left: Any, right: Any, allowed: Allowed) -> Compar
         left, right = left.tensor, right.tensor
     if not (isinstance(left, LoDTensor) and isinstance(right, LoDTensor)):
         same = type(left) is type(right)
-        return Comparison(name, None if same else f"is a {type(right).__name__} in B, in A a {type(left).__name__}")
+        return Comparison(name, None if same else f"is a {type(left).__name__} in A, but a {type(right).__name__} in B")
     expected = left.numpy()
     atol = absolute_tolerance(expected, allowed.rtol) if allowed.atol is None else allowed.atol
     return compare(name, right, left, allowed.rtol, atol)

@@ -118,7 +118,7 @@ def save(
     """
     if keep < LEAST_KEPT:
         raise UsageError(
-            f"keep is {keep}; at least {LEAST_KEPT} checkpoints must be kept, because roles write at different times"
+            f"keep must be at least {LEAST_KEPT}, found {keep}: roles write their checkpoints at different times"
         )
     target = _step_folder(folder, role, step)
     text = _state_text(state or {})
@@ -285,5 +285,5 @@ def _number(environment: Mapping[str, str], name: str, default: int | None, leas
     if not text:
         return default
     if not text.isdecimal() or int(text) < least:
-        raise UsageError(f"{name} is {text!r}; expected an integer of at least {least}")
+        raise UsageError(f"{name} must be an integer of at least {least}, found {text!r}")
     return int(text)

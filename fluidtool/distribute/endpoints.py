@@ -36,7 +36,7 @@ def check_endpoint(text: object, what: str) -> str:
     endpoint = text.strip()
     host, colon, port = endpoint.rpartition(":")
     if not (colon and host and port.isdecimal() and 0 < int(port) < 65536) or any(c.isspace() for c in endpoint):
-        raise UsageError(f"{what} has {text!r}, which is not an endpoint; expected host:port, {EXAMPLE}")
+        raise UsageError(f"{what} must list host:port, {EXAMPLE}, found {text!r}")
     return endpoint
 
 

@@ -53,14 +53,14 @@ def role_from_environment(environment: Mapping[str, str]) -> Role:
             return _server_role(environment, kind, servers)
         if kind == PSERVER:
             raise UsageError(
-                "this process should be a parameter server, but the servers are not known; set "
+                "this process is to be a parameter server, but the servers are not known; set "
                 "PADDLE_PSERVERS_IP_PORT_LIST=host:port,… or PADDLE_PSERVER_IPS"
             )
     if environment.get("PADDLE_TRAINER_ENDPOINTS"):
         return _collective_role(environment)
     if kind == TRAINER:
         raise UsageError(
-            "this process should be a trainer, but its job is not known; set PADDLE_PSERVERS_IP_PORT_LIST, "
+            "this process is to be a trainer, but its job is not known; set PADDLE_PSERVERS_IP_PORT_LIST, "
             "PADDLE_PSERVER_IPS or PADDLE_TRAINER_ENDPOINTS, or unset the role to train alone"
         )
     return Role()
@@ -135,7 +135,7 @@ def _trainer_id(environment: Mapping[str, str], trainers: int, default: int = 0)
     trainer_id = _number(environment, ("PADDLE_TRAINER_ID",), default=default)
     if trainer_id >= trainers:
         raise UsageError(
-            f"PADDLE_TRAINER_ID is {trainer_id}; with {trainers} trainers it goes from 0 to {trainers - 1}"
+            f"PADDLE_TRAINER_ID must be between 0 and {trainers - 1} for {trainers} trainers, found {trainer_id}"
         )
     return trainer_id
 
@@ -148,7 +148,7 @@ def _number(
         text = environment.get(name)
         if text is not None:
             if not text.isdecimal() or int(text) < least:
-                raise UsageError(f"{name} is {text!r}; expected a number of at least {least}")
+                raise UsageError(f"{name} must be a number of at least {least}, found {text!r}")
             return int(text)
     if default is None:
         raise UsageError(

@@ -27,7 +27,7 @@ class NcclPlan:
     def __post_init__(self) -> None:
         check_member(self.trainer_id, self.endpoints, self.current_endpoint)
         if self.communicators < 1:
-            raise UsageError(f"nccl_comm_num is {self.communicators}; at least 1 communicator is needed")
+            raise UsageError(f"nccl_comm_num must be at least 1, found {self.communicators}")
         if self.hierarchical:
             self._check_ranks()
 
@@ -59,10 +59,10 @@ def check_member(trainer_id: object, endpoints: tuple[str, ...], current_endpoin
     listed = ", ".join(endpoints)
     if not isinstance(trainer_id, int) or isinstance(trainer_id, bool) or not 0 <= trainer_id < len(endpoints):
         raise UsageError(
-            f"trainer_id is {trainer_id!r}; with {len(endpoints)} trainers it goes from 0 to {len(endpoints) - 1}"
+            f"trainer_id must be between 0 and {len(endpoints) - 1} for {len(endpoints)} trainers, found {trainer_id!r}"
         )
     if current_endpoint not in endpoints:
-        raise UsageError(f"current_endpoint {current_endpoint} is not one of the trainers; they are {listed}")
+        raise UsageError(f"current_endpoint must be one of the trainers, {listed}, found {current_endpoint}")
 
 
 def transpile_for_nccl(main: Program, startup: Program, plan: NcclPlan) -> None:

@@ -60,7 +60,7 @@ def _parameter_plan(main: Program, pair: ParamGrad, settings: Settings) -> Param
     if len(parameters) != len(gradients):
         raise ProgramError(
             f"parameter {pair.parameter} has shape {list(variables[0].shape)}, but its gradient {pair.gradient} "
-            f"{list(variables[1].shape)}: they cannot be cut alike; declare both with the same shape"
+            f"{list(variables[1].shape)}: they cannot be sharded together; declare both with the same shape"
         )
     suffix = f".trainer_{settings.trainer_id}" if settings.names_trainers else ""
     placements = tuple(
@@ -106,7 +106,7 @@ def _dispatch(dispatcher: PSDispatcher, shards: Sequence[Shard], settings: Setti
     answer = list(dispatcher.dispatch(shards) or ())
     if len(answer) != len(shards) or any(endpoint not in settings.servers for endpoint in answer):
         raise UsageError(
-            f"{type(dispatcher).__name__}.dispatch gave {answer!r} for {len(shards)} variables; expected one of "
+            f"{type(dispatcher).__name__}.dispatch returned {answer!r} for {len(shards)} variables, expected one of "
             f"{', '.join(settings.servers)} for each"
         )
     return answer
@@ -118,7 +118,7 @@ def _warn_of_collisions(plans: Iterable[ParameterPlan]) -> None:
         if len(set(plan.endpoints)) < len(plan.endpoints):
             text = f"puts several shards of {plan.name} on one server, which trains only the first of them"
         elif any(placement.target != placement.endpoint for placement in plan.placements):
-            text = f"sends the gradient of {plan.name} to {plan.placements[0].target}, its parameter is elsewhere"
+            text = f"sends the gradient of {plan.name} to {plan.placements[0].target}, but its parameter is elsewhere"
         else:
             continue
         warnings.warn(f"the dispatcher {text}; use RoundRobin or HashName", stacklevel=4)

@@ -26,7 +26,7 @@ def check_server(plan: DistributePlan, endpoint: str) -> None:
     """Raises UsageError for an endpoint that is none of the job's servers."""
     if endpoint not in plan.settings.servers:
         raise UsageError(
-            f"{endpoint!r} is not a parameter server of this job; they are {', '.join(plan.settings.servers)} (pservers=)"
+            f"{endpoint!r} is not a parameter server of this job; expected one of {', '.join(plan.settings.servers)} (pservers=)"
         )
 
 

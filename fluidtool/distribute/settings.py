@@ -94,15 +94,15 @@ def check_trainers(trainer_id: object, trainers: object) -> None:
             )
     assert isinstance(trainer_id, int) and isinstance(trainers, int)
     if trainers < 1:
-        raise UsageError(f"trainers is {trainers}; a job has at least 1")
+        raise UsageError(f"trainers must be at least 1, found {trainers}")
     if not 0 <= trainer_id < trainers:
-        raise UsageError(f"trainer_id is {trainer_id}; with {trainers} trainers it goes from 0 to {trainers - 1}")
+        raise UsageError(f"trainer_id must be between 0 and {trainers - 1} for {trainers} trainers, found {trainer_id}")
 
 
 def check_min_block_size(size: object) -> None:
     """Raises UsageError for a size below Paddle's least."""
     if not isinstance(size, int) or size < SMALLEST_BLOCK:
-        raise UsageError(f"min_block_size is {size!r}; expected a number of elements, at least {SMALLEST_BLOCK}")
+        raise UsageError(f"min_block_size must be a number of elements of at least {SMALLEST_BLOCK}, found {size!r}")
 
 
 def check_dispatcher(dispatcher: object) -> None:

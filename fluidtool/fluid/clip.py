@@ -52,7 +52,9 @@ def error_clip_callback(block: Block, context: dict[str, Any]) -> None:
         if clip is None:
             continue
         if not isinstance(clip, BaseErrorClipAttr):
-            raise ArgumentTypeError("Variable's error_clip should be an instance of BaseErrorClipAttr or None.")
+            raise ArgumentTypeError(
+                f"Variable's error_clip should be an instance of BaseErrorClipAttr or None, found {type(clip).__name__}"
+            )
         clip.append_clip_op(block, name)
 
 
@@ -65,7 +67,9 @@ class GradientClipBase:
 
     def __init__(self, need_clip: NeedClip | None = None) -> None:
         if need_clip is not None and not callable(need_clip):
-            raise ArgumentTypeError("The type of need_clip must be funciton, and it can filter out parameters")
+            raise ArgumentTypeError(
+                f"The type of need_clip must be funciton, and it can filter out parameters, found {type(need_clip).__name__}"
+            )
         self._need_clip = need_clip
 
     def __call__(self, params_grads: Sequence[ParamGrad]) -> list[ParamGrad]:
@@ -177,7 +181,9 @@ class GradientClipByGlobalNorm(GradientClipBase):
         if "limit" not in group:
             group["limit"] = _constant(self.clip_norm)
         elif group["norm"] != self.clip_norm:
-            raise UsageError("All parameters' 'clip_norm' of a same group should be the same")
+            raise UsageError(
+                f"All parameters' 'clip_norm' of a same group should be the same, found {group['norm']} and {self.clip_norm}"
+            )
         group["squares"].append(_sum_of_squares(grad))
 
     def create_operators(self, context: dict[str, Any], param: Variable, grad: Variable) -> Variable:
@@ -221,7 +227,9 @@ def set_gradient_clip(
 ) -> None:
     """Set the clip of parameters (default: all of the default main program), for optimizers without grad_clip."""
     if not isinstance(clip, GradientClipBase):
-        raise ArgumentTypeError("'clip' should be an instance of GradientClipBase's derived class")
+        raise ArgumentTypeError(
+            f"'clip' should be an instance of GradientClipBase's derived class, found {type(clip).__name__}"
+        )
     block = (default_main_program() if program is None else program).global_block()
     if any("optimizer" in op.get_attr(NAMESCOPE_ATTR, "") for op in block.ops):
         warnings.warn(
@@ -232,7 +240,9 @@ def set_gradient_clip(
     chosen = block.all_parameters() if param_list is None else list(param_list)
     params = [block.var(item) if isinstance(item, str) else item for item in chosen]
     if not all(isinstance(param, Parameter) for param in params):
-        raise ArgumentTypeError("'param_list' should be a list of Parameter or basestring(parameter's name).")
+        raise ArgumentTypeError(
+            f"'param_list' should be a list of Parameter or basestring(parameter's name), found {params}"
+        )
     for param in params:
         if isinstance(param, Parameter):
             param.gradient_clip_attr = copy.deepcopy(clip)
@@ -249,7 +259,9 @@ def append_gradient_clip_ops(param_grads: Sequence[ParamGrad]) -> list[ParamGrad
             if clip is None:
                 return list(param_grads)
             if not isinstance(clip, GradientClipBase):
-                raise ArgumentTypeError("clip attribute should be an instance of GradientClipBase")
+                raise ArgumentTypeError(
+                    f"clip attribute should be an instance of GradientClipBase, found {type(clip).__name__}"
+                )
             clip.process_context(context, param, grad)
             clips.append(clip)
     result: list[ParamGrad] = []

@@ -79,7 +79,7 @@ class Communicator:
             return engines.HalfAsyncCommunicator(exchange)
         if mode == DistributedMode.SYNC:
             return engines.HalfAsyncCommunicator(exchange, self._wanted("pserver_endpoints"))
-        raise UsageError(f"mode is {mode!r}; expected DistributedMode.SYNC, ASYNC, HALF_ASYNC or GEO")
+        raise UsageError(f"mode must be DistributedMode.SYNC, ASYNC, HALF_ASYNC or GEO, found {mode!r}")
 
     def _wanted(self, name: str) -> Any:
         if name not in self._given:

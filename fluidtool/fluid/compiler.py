@@ -208,8 +208,8 @@ class CompiledProgram:
             return None
         if not 0 <= strategy.trainer_id < strategy.num_trainers:
             raise UsageError(
-                f"trainer_id is {strategy.trainer_id}; with num_trainers {strategy.num_trainers} it must be between 0 and "
-                f"{strategy.num_trainers - 1}"
+                f"trainer_id must be between 0 and {strategy.num_trainers - 1} (num_trainers is {strategy.num_trainers}), "
+                f"found {strategy.trainer_id}"
             )
         return TrainerSettings(strategy.num_trainers, strategy.trainer_id, bucket_bytes(strategy.fuse_all_reduce_ops))
 

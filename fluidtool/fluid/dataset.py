@@ -33,7 +33,7 @@ class DatasetFactory:
         """A new InMemoryDataset or QueueDataset; raises UsageError for another name."""
         kinds: dict[str, type[DatasetBase]] = {"InMemoryDataset": InMemoryDataset, "QueueDataset": QueueDataset}
         if datafeed_class not in kinds:
-            raise UsageError(f"datafeed class {datafeed_class} does not exist; expected {' or '.join(kinds)}")
+            raise UsageError(f"there is no datafeed class {datafeed_class}; expected {' or '.join(kinds)}")
         return kinds[datafeed_class]()
 
 

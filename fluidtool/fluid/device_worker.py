@@ -181,5 +181,5 @@ class DeviceWorkerFactory:
         name = worker_type.capitalize()
         kinds: dict[str, type[DeviceWorker]] = {kind.__name__: kind for kind in (Hogwild, Section)}
         if name not in kinds:
-            raise UsageError(f"there is no device worker {worker_type!r}; there are {', '.join(kinds)}")
+            raise UsageError(f"there is no device worker {worker_type!r}; expected one of {', '.join(kinds)}")
         return kinds[name]()

@@ -15,6 +15,7 @@ import numpy as np
 from fluidtool.errors import UsageError
 from fluidtool.fluid.offers import defined_in, refuse_other_names
 from fluidtool.ir import Block, Operator, Variable, unique_name
+from fluidtool.ir.variable import data_type_name
 from fluidtool.proto.enums import VarType
 from fluidtool.records import dataclass
 
@@ -221,7 +222,9 @@ class NumpyArrayInitializer(Initializer):
         elif var.dtype == VarType.INT32:
             values = {"int32_values": [int(v) for v in self.value.flat]}
         else:
-            raise UsageError(f"NumpyArrayInitializer fills float32 and int32, {var.name} is {var.dtype}")
+            raise UsageError(
+                f"NumpyArrayInitializer fills float32 and int32, but {var.name} is {data_type_name(var.dtype)}"
+            )
         attrs = {"shape": list(self.value.shape), **values}
         return _prepend(block, var, "assign_value", attrs, "numpy_array_init")
 

@@ -282,10 +282,10 @@ def save_inference_model(
     """
     feeds = [feeded_var_names] if isinstance(feeded_var_names, str) else list(feeded_var_names or [])
     if not all(isinstance(name, str) for name in feeds):
-        raise UsageError("'feed_var_names' should be a list of str.")
+        raise UsageError(f"'feed_var_names' should be a list of str, found {feeds}")
     targets = [target_vars] if isinstance(target_vars, Variable) else list(target_vars or [])
     if export_for_deployment and not (targets and all(isinstance(var, Variable) for var in targets)):
-        raise UsageError("'target_vars' should be a list of Variable.")
+        raise UsageError(f"'target_vars' should be a list of Variable, found {targets}")
     program = default_main_program() if main_program is None else main_program
     program = getattr(program, "program", program)
     fetches = [_append_scale(program, var, index) for index, var in enumerate(targets)]

@@ -11,7 +11,7 @@ from fluidtool.fluid.initializer import Constant, Initializer, Xavier
 from fluidtool.fluid.param_attr import ParamAttr, WeightNormParamAttr
 from fluidtool.fluid.weight_norm import create_weight_norm
 from fluidtool.ir import Operator, Parameter, Program, Variable, unique_name
-from fluidtool.ir.variable import data_type
+from fluidtool.ir.variable import data_type, data_type_name
 from fluidtool.proto.enums import VarType
 
 FLOATING = frozenset({VarType.FP16, VarType.FP32, VarType.FP64, VarType.BF16})
@@ -62,7 +62,8 @@ class LayerHelper:
         """The data type that all inputs share; raises UsageError if they differ."""
         dtypes = [var.dtype for var in self.multiple_input(input_param_name)]
         if len(set(dtypes)) > 1:
-            raise UsageError(f"Data Type mismatch: {dtypes[0]} to {next(d for d in dtypes if d != dtypes[0])}")
+            other = next(dtype for dtype in dtypes if dtype != dtypes[0])
+            raise UsageError(f"Data Type mismatch: {data_type_name(dtypes[0])} to {data_type_name(other)}")
         return VarType.FP32 if dtypes[0] is None else dtypes[0]
 
     def iter_inputs_and_params(self, input_param_name: str = "input") -> Iterator[tuple[Variable, ParamAttr]]:

@@ -79,7 +79,7 @@ class CompositeMetric(MetricBase):
     def add_metric(self, metric: MetricBase) -> None:
         """Add a metric."""
         if not isinstance(metric, MetricBase):
-            raise UsageError("SubMetric should be inherit from MetricBase.")
+            raise UsageError(f"SubMetric should be inherit from MetricBase, found {type(metric).__name__}")
         self._metrics.append(metric)
 
     def update(self, preds: Any, labels: Any) -> None:
@@ -153,9 +153,11 @@ class Accuracy(MetricBase):
     def update(self, value: Any, weight: Any) -> None:
         """Add a batch."""
         if not is_number_or_matrix(value):
-            raise UsageError("The 'value' must be a number(int, float) or a numpy ndarray.")
+            raise UsageError(
+                f"The 'value' must be a number(int, float) or a numpy ndarray, found {type(value).__name__}"
+            )
         if not is_number(weight):
-            raise UsageError("The 'weight' must be a number(int, float).")
+            raise UsageError(f"The 'weight' must be a number(int, float), found {type(weight).__name__}")
         if weight < 0:
             raise UsageError("The 'weight' can not be negative")
         self.value += value * weight
@@ -218,9 +220,9 @@ class EditDistance(MetricBase):
     def update(self, distances: Array, seq_num: Any) -> None:
         """Add a batch: the distances of seq_num sequences."""
         if not isinstance(distances, (np.ndarray, np.generic)):
-            raise UsageError("The 'distances' must be a numpy ndarray.")
+            raise UsageError(f"The 'distances' must be a numpy ndarray, found {type(distances).__name__}")
         if not is_number(seq_num):
-            raise UsageError("The 'seq_num' must be a number(int, float).")
+            raise UsageError(f"The 'seq_num' must be a number(int, float), found {type(seq_num).__name__}")
         self.seq_num += seq_num
         self.instance_error += seq_num - np.sum(distances == 0)
         self.total_distance += np.sum(distances)

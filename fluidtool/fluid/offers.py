@@ -29,7 +29,7 @@ def not_offered(module: str, name: str, offered: Iterable[str]) -> str:
     if not names:
         return f"{module} has no {name!r} in fluidtool{hint}"
     more = f", … ({len(names)} names in all, see dir({module}))" if len(names) > LISTED else ""
-    return f"{module} has no {name!r} in fluidtool{hint} Offered are {', '.join(names[:LISTED])}{more}"
+    return f"{module} has no {name!r} in fluidtool{hint} It offers {', '.join(names[:LISTED])}{more}"
 
 
 def refuse_other_names(module: str, offered: Iterable[str]) -> Callable[[str], Any]:

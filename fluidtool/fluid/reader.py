@@ -49,10 +49,10 @@ class DataLoaderBase:
         return self
 
     def __iter__(self) -> Any:
-        raise UnsupportedOperatorError(f"{type(self).__name__} does not say how it is iterated: it has no __iter__")
+        raise UnsupportedOperatorError(f"{type(self).__name__} cannot be iterated: it has no __iter__")
 
     def __next__(self) -> Any:
-        raise UnsupportedOperatorError(f"{type(self).__name__} does not say what comes next: it has no __next__")
+        raise UnsupportedOperatorError(f"{type(self).__name__} cannot be iterated: it has no __next__")
 
     def next(self) -> Any:
         """What comes next, as Python 2 asks for it."""

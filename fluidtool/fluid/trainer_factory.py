@@ -62,5 +62,5 @@ class TrainerFactory:
 
 def _named(kinds: Mapping[str, type[T]], name: str) -> type[T]:
     if name not in kinds:
-        raise UsageError(f"there is no {name!r}; there are {', '.join(kinds)}")
+        raise UsageError(f"there is no {name!r}; expected one of {', '.join(kinds)}")
     return kinds[name]

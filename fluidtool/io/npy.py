@@ -51,7 +51,7 @@ def read_array(file: Readable, size: int | None, source: str) -> Array:
     length = start[8:] if start[6] == 1 else start[8:] + _exactly(file, 2, source)
     header = int.from_bytes(length, "little")
     if header > LONGEST_HEADER:
-        raise _broken(source, f"its header should have {header} bytes, longer than any header of an array")
+        raise _broken(source, f"its header claims {header} bytes, more than that of any array")
     dtype, fortran, shape = _header(_exactly(file, header, source), source)
     nbytes = prod(shape) * dtype.itemsize
     left = None if size is None else size - 8 - len(length) - header
@@ -101,7 +101,7 @@ def _check_members(members: Iterable[zipfile.ZipInfo], size: int, source: str) -
             raise _fault(source, f"its member {member.filename} is compressed by a method that numpy does not use")
         expanded = 1 if member.compress_type == zipfile.ZIP_STORED else MOST_EXPANDED
         if member.file_size > packed * expanded:
-            raise _broken(source, f"its member {member.filename} should give {member.file_size} bytes of {packed}")
+            raise _broken(source, f"its member {member.filename} claims to unpack {packed} bytes to {member.file_size}")
     if together > size:
         raise _broken(source, f"its members take {together} bytes, the whole file has {size}")
 

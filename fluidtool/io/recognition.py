@@ -78,7 +78,7 @@ def _by_start(data: Any) -> Recognized | None:
 STARTS: tuple[tuple[bytes, Recognized], ...] = (
     (re.escape(NPY), Recognized("an array of numpy (.npy)", "name the program's file")),
     (rb"\x89HDF\r\n", Recognized("an HDF5 file, as Keras writes them", "convert it with the library that wrote it")),
-    (rb"....TFL3", Recognized("a TensorFlow Lite model", "fluidtool reads Fluid programs alone")),
+    (rb"....TFL3", Recognized("a TensorFlow Lite model", "fluidtool reads Fluid programs only")),
     (rb"\x1f\x8b|BZh|\xfd7zXZ", Recognized("a compressed file", "unpack it first")),
     (rb"\s*blocks\s*\{", Recognized("a program as protobuf text", "save it in the binary form, with SerializeToString")),
     (rb"version https://gi", Recognized("a pointer of Git LFS, not the file itself", "fetch it with: git lfs pull")),
@@ -90,7 +90,7 @@ def _zip(data: Any) -> Recognized | None:
     if bytes(data[:2]) != NPZ:
         return None
     if b"data.pkl" in bytes(data[:4096]):
-        return Recognized("a checkpoint of PyTorch", "fluidtool reads Fluid programs alone")
+        return Recognized("a checkpoint of PyTorch", "fluidtool reads Fluid programs only")
     if b".npy" in bytes(data[:4096]):
         return Recognized("arrays of numpy (.npz) without a program", NAMED)
     return Recognized("a zip archive", "unpack it first")

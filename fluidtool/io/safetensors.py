@@ -55,7 +55,7 @@ def open_safetensors(buffer: Any, source: str) -> ParameterStore:
     """The tensors of a file by name, as views of `buffer`; raises UnreadableError."""
     size = _header_size(buffer)
     if len(buffer) < 8 or size > min(LONGEST_HEADER, len(buffer) - 8):
-        raise _fault(source, f"its header should have {size} bytes, but the file has {len(buffer)}")
+        raise _fault(source, f"its header claims {size} bytes, but the file has {len(buffer)}")
     entries = _header(bytes(buffer[8 : 8 + size]), source)
     records = {name: _record(entry, 8 + size, f"{name} in {source}") for name, entry in entries.items()}
     _check_contiguous(records.values(), 8 + size, len(buffer), source)

@@ -82,7 +82,7 @@ def _separate(folder: Path, values: Mapping[str, Value], program: str) -> dict[s
     if program in files or len(files) < len(values):
         same = sorted(set(values) - set(files.values())) or [files[program]]
         raise ParameterFileError(
-            f"the parameter {same[0]!r} would have the same file as another one or as the program: rename it, or save the "
+            f"the parameter {same[0]!r} would be saved to the same file as another one or the program: rename it, or save the "
             "parameters in one combined file",
             variable=same[0],
         )

@@ -34,7 +34,7 @@ def _faults(program: Program) -> Iterator[str]:
             if len(var.shape) > MOST_DIMENSIONS:
                 yield (
                     f"declares variable {var.name} in block {block.idx} with {len(var.shape)} dimensions; a tensor has "
-                    f"{MOST_DIMENSIONS} at most"
+                    f"at most {MOST_DIMENSIONS}"
                 )
             if not 0 <= var.lod_level <= MOST_LOD_LEVELS:
                 yield (
@@ -101,7 +101,7 @@ def _sub_blocks(program: Program) -> Iterator[str]:
 
 def _too_deep(deepest: int) -> Iterator[str]:
     if deepest > DEEPEST:
-        yield f"nests blocks {deepest} deep; fluidtool takes {DEEPEST} levels at most"
+        yield f"nests blocks {deepest} deep; fluidtool takes at most {DEEPEST} levels"
 
 
 def _block_attribute(op: Operator, index: int) -> str:

@@ -325,7 +325,7 @@ def export(
     13 to 23 and for names that the program lacks.
     """
     if opset not in OPSETS:
-        raise ProgramError(f"opset {opset} is not offered; choose one from {OPSETS[0]} to {OPSETS[-1]}")
+        raise ProgramError(f"the opset must be {OPSETS[0]} to {OPSETS[-1]}, found {opset}")
     block = program.global_block()
     for name in (*feeds, *fetches):
         if name not in block.vars:
@@ -532,7 +532,7 @@ def _called(render: Callable[[], T]) -> T:
     ) as error:
         if isinstance(error, FluidError):
             raise
-        raise Blocked(f"its attributes or shapes do not fit: {error}") from error
+        raise Blocked(f"its attributes or shapes are not as expected: {error}") from error
 
 
 def _data_type(dtype: Any) -> VarType:

@@ -149,4 +149,4 @@ def find_pass(name: str) -> InferencePass:
     for known in INFERENCE_PASSES:
         if known.name == name:
             return known
-    raise ProgramError(f"there is no pass {name!r}; the passes are {', '.join(p.name for p in INFERENCE_PASSES)}")
+    raise ProgramError(f"there is no pass {name!r}; expected one of {', '.join(p.name for p in INFERENCE_PASSES)}")

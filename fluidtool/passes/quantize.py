@@ -90,18 +90,18 @@ def _candidate(
         return "it is to be skipped"
     var = block.vars.get(weights)
     if weights not in parameters or var is None or writes[weights] or var.dtype != VarType.FP32:
-        return "its weights are no float32 parameter"
+        return "its weights are not a float32 parameter"
     if any(op.inputs.get(slot) for slot in form.empty) or any(_is_set(op, name) for name in form.unset):
         return "it computes more than sums of products"
     if writes[x] > 1 or writes[out] > 1 or x in parameters:
         return "its input or result is written several times, or is a parameter"
     if x == out or not block.has_var(x) or block.var(x).dtype != VarType.FP32:
-        return "its input is no float32 variable"
+        return "its input is not a float32 variable"
     rank = len(var.shape)
     if op.type.startswith("matmul") and rank != 2:
-        return "its weights are no matrix"
+        return "its weights are not a matrix"
     if op.type == "mul" and (rank != 2 or int(op.attr("y_num_col_dims") if op.has_attr("y_num_col_dims") else 1) != 1):
-        return "its weights are no matrix"
+        return "its weights are not a matrix"
     if not (block.has_var(out) and block.var(out).has_shape):
         return "the rank of its result is not declared"
     return Candidate(op, x, weights, out, form.axis - bool(form.swap and _is_set(op, form.swap)))

@@ -88,10 +88,11 @@ class Shapes:
             return True
         before = len(self.found)
         if declared.dtype not in (meta.dtype, UNSET) and self._passes_on(op, meta.dtype):
-            text = f"gives {name} the data type {data_type_name(meta.dtype)}, but it is declared {data_type_name(declared.dtype)}"
+            found, expected = data_type_name(meta.dtype), data_type_name(declared.dtype)
+            text = f"computes {name} with the data type {found}, but it is declared {expected}"
             self.found.append(at("FC203", op, position, text, name))
         if not _agree(declared, meta):
-            text = f"gives {name} the shape {list(meta.shape)}, but it is declared {list(declared.shape)}"
+            text = f"computes {name} with the shape {list(meta.shape)}, but it is declared {list(declared.shape)}"
             self.found.append(at("FC202", op, position, text, name))
         return len(self.found) == before and declared.dtype == meta.dtype
 

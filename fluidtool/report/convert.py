@@ -39,7 +39,7 @@ class ConvertReport(TypedDict):
     opset: Annotated[int | None, "the version of ONNX's operators; null for other formats"]
     nodes: Annotated[int, "the number of ONNX nodes"]
     single_sequence: Annotated[bool, "whether inputs with sequences take one sequence at a time"]
-    notes: Annotated[Sequence[str], "what holds of the converted model beyond what its file says"]
+    notes: Annotated[Sequence[str], "notes on the converted model"]
     blockers: Annotated[Sequence[Blocker], "what the format cannot express"]
     error: Annotated[Failure | None, "why nothing was written"]
     comparison: NotRequired[Annotated[ConvertComparison, "the comparison of --verify"]]

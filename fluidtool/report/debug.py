@@ -14,5 +14,5 @@ class DebugReport(TypedDict):
     of: Annotated[int, "the number of operators of the model"]
     feeds: Annotated[Sequence[str], "the inputs of the part"]
     files: Annotated[Sequence[str], "the files that were written"]
-    commands: Annotated[int, "how often the command ran"]
+    commands: Annotated[int, "how many times the command ran"]
     complete: Annotated[bool, "whether no operator can be taken out; false if --limit ended the search"]

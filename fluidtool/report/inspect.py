@@ -170,8 +170,8 @@ class Rewrite(TypedDict):
 
     name: Annotated[str, "the name of the rewrite"]
     purpose: Annotated[str, "what it is for"]
-    done: Annotated[int, "how often it was applied"]
-    no_matches: Annotated[Mapping[str, int], "why it was not applied elsewhere, and how often"]
+    done: Annotated[int, "how many times it was applied"]
+    no_matches: Annotated[Mapping[str, int], "why it was not applied elsewhere, and how many times"]
 
 
 class Region(TypedDict):

@@ -68,7 +68,7 @@ class RoleStatus(TypedDict):
 
     role: Role
     state: Annotated[Literal["waiting", "running", "done", "failed", "stopped"], "what it does"]
-    starts: Annotated[int, "how often it was started"]
+    starts: Annotated[int, "how many times it was started"]
     process: Annotated[int | None, "its process; null if there is none on this machine"]
     step: Annotated[int | None, "the last step that it reported"]
     loss: Annotated[Number | None, "the last loss that it reported"]
@@ -97,7 +97,7 @@ class EndLine(TypedDict):
     exit_code: Annotated[int, "the exit code of the command"]
     reason: Annotated[str | None, "why it failed; null if all trainers are done"]
     seconds: Annotated[float, "how long it took"]
-    restarts: Annotated[int, "how often roles were restarted"]
+    restarts: Annotated[int, "how many times roles were restarted"]
     roles: Annotated[Sequence[RoleStatus], "the roles in order"]
 
 

@@ -35,17 +35,17 @@ class ProfiledItem(TypedDict):
     operator: Annotated[int | None, "the position of that operator in its block"]
     output: Annotated[str, "the variable that it computes"]
     shape: Annotated[Sequence[int], "the shape of the output"]
-    times: Annotated[int, "how often it ran in one run of the model"]
+    times: Annotated[int, "how many times it ran in one run of the model"]
     seconds: Annotated[
         float, "the mean time of all of these in the middle half of the watched runs, without what ran within it"
     ]
-    share: Annotated[float, "its part of seconds_added, 0 to 1"]
+    share: Annotated[float, "its share of seconds_added, 0 to 1"]
     multiply_adds: Annotated[int, "its multiply-adds"]
     bytes: Annotated[int, "what it read and wrote"]
     flops_per_second: Annotated[float | None, "its multiplications and additions per second"]
     bytes_per_second: Annotated[float | None, "what it read and wrote per second"]
     limit: Annotated[str | None, "what limits it: multiply-adds or memory"]
-    of_peak: Annotated[float | None, "which part of the machine's peak it reached, 0 to 1"]
+    of_peak: Annotated[float | None, "what share of the machine's peak it reached, 0 to 1"]
 
 
 class MemoryPoint(TypedDict):

@@ -225,7 +225,7 @@ class BoundBlock:
             raise
         except MemoryError as error:
             assert step is not None
-            text = f"operator {step.context.op.type} needs more memory than there is: {error}"
+            text = f"operator {step.context.op.type} needs more memory than is available: {error}"
             raise located(
                 OutOfMemoryError(f"{text} {self.runtime.device.memory()} [{where(step)}]", hint=NEEDS_LESS),
                 step.context.op,

@@ -38,7 +38,7 @@ class Policy:
         """The endpoint; raises PolicyError unless the caller allows it."""
         if self.endpoints is not None and endpoint not in self.endpoints:
             raise PolicyError(
-                f"operator {op_type} asks to talk to {endpoint!r}, which the caller did not allow",
+                f"operator {op_type} asks to connect to {endpoint!r}, which the caller did not allow",
                 hint=Hint("allow it: policy=fluidtool.runtime.Policy(endpoints=...)", "allow it with --allow-network"),
                 location=Location(type=op_type),
             )

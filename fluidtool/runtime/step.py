@@ -204,7 +204,7 @@ class BoundByVariables(BoundStep):
         if spec.type not in SINGLE:
             return spec.type, as_attr_value(spec.type, numbers)
         if len(numbers) != 1:
-            raise self.context.error(f"attribute {name} must be one number, its variables hold {len(numbers)}")
+            raise self.context.error(f"attribute {name} must be one number, but its variables hold {len(numbers)}")
         return spec.type, as_attr_value(spec.type, numbers[0])
 
 

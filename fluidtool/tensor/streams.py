@@ -67,7 +67,7 @@ class _Cursor:
         """Move on by `count` bytes and return where they begin."""
         begin, left = self.offset, self.size - self.offset
         if count < 0 or count > left:
-            raise self.fail(f"{unit} should take {count} bytes, but {left} bytes are left")
+            raise self.fail(f"{unit} takes {count} bytes, but only {left} are left")
         self.offset += count
         return begin
 
@@ -152,7 +152,7 @@ def _tensor(cursor: _Cursor, lod: LoD) -> TensorRecord:
     cursor.version("tensor")
     length = cursor.number("<i", "the length of the tensor description")
     if length > LONGEST_DESCRIPTION:
-        raise cursor.fail(f"the tensor description should take {length} bytes, more than is possible")
+        raise cursor.fail(f"the tensor description claims {length} bytes, more than any takes")
     begin = cursor.skip(length, "the tensor description")
     data_type, shape = _description(cursor, begin)
     numel, itemsize = prod(shape), numpy_dtype(data_type).itemsize

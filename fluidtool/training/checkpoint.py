@@ -105,7 +105,7 @@ def check_run(what: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> N
         if key in before and before[key] != value:
             raise UsageError(
                 f"{what} is from a training run with another {key.replace('_', ' ')} ({before[key]}, now {value}), "
-                f"so this run cannot resume from it; give the same settings and data, or start again in another folder"
+                f"so this run cannot resume from it; give the same settings and data, or start over in another folder"
             )
 
 

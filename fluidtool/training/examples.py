@@ -40,7 +40,7 @@ class Examples:
         counts = {name: count_examples(name, value) for name, value in self.values.items()}
         if len(set(counts.values())) > 1:
             found = ", ".join(f"{name} {count}" for name, count in counts.items())
-            raise FeedError(f"the data have different numbers of examples: {found}; all inputs need the same number")
+            raise FeedError(f"the inputs have different numbers of examples: {found}; give the same number for each")
         self._count = next(iter(counts.values()), 0)
         if not self._count:
             raise FeedError("the data has no examples; give at least one")

@@ -238,7 +238,7 @@ def check_data(programs: TrainingPrograms, data: Source, order: Order) -> None:
     missing = [name for name in programs.inputs if name not in feed]
     if missing:
         raise FeedError(
-            f"there are no data for the input {', '.join(missing)}; the inputs are {programs.described_inputs()}",
+            f"there is no data for the input {', '.join(missing)}; the inputs are {programs.described_inputs()}",
             hint=Hint(
                 "give one array each: DataFiles(['NAME=FILE.npy']), or a .npz with arrays of these names",
                 "give one array each (--data NAME=FILE.npy, or a .npz with arrays of these names)",

@@ -115,7 +115,11 @@ def find_loss(program: Program, given: str | None = None) -> str:
     found = list(dict.fromkeys(_starts_of_backward(program)))
     if len(found) == 1:
         return found[0]
-    what = f"has {len(found)} losses ({', '.join(found)})" if found else "does not tell its loss: no backward pass"
+    what = (
+        f"has {len(found)} losses ({', '.join(found)})"
+        if found
+        else "does not say what its loss is: it has no backward pass"
+    )
     hint = Hint("name the loss: loss=NAME", "name the loss with --loss NAME")
     raise ProgramError(f"the main program {what}", hint=hint)
 

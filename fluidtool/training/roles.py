@@ -208,7 +208,7 @@ class RoleTraining(Training):
         if position.epoch * self.steps_per_epoch + position.step + 1 != step:
             raise UnreadableError(
                 f"the checkpoint of {self.role.name} after step {step} gives its position as step {position.step} of "
-                f"epoch {position.epoch}; with these data an epoch has {self.steps_per_epoch} steps"
+                f"epoch {position.epoch}; with this data an epoch has {self.steps_per_epoch} steps"
             )
         return position
 

@@ -17,6 +17,7 @@ from fluidtool.passes.verify import verify_model
 from fluidtool.records import dataclass
 from fluidtool.runtime import Policy
 from fluidtool.workflows.baseline import read_baseline, write_baseline
+from fluidtool.workflows.names import counted
 from fluidtool.workflows.sources import Source, opened
 from fluidtool.workflows.watcher import SILENT, Watcher
 
@@ -125,7 +126,7 @@ def without_accepted(checked: Sequence[Checked], baseline: Path, watcher: Watche
     left = [replace(each, findings=accepted.new(each.program, each.findings)) for each in checked]
     gone = accepted.unmatched
     stale = f", {gone} no longer occur: write it again" if gone else ""
-    watcher.say(f"{baseline}: {_counted(expected - gone)} accepted{stale}")
+    watcher.say(f"{baseline}: {counted(expected - gone, 'finding')} accepted{stale}")
     return left
 
 
@@ -135,8 +136,4 @@ def accept(checked: Sequence[Checked], baseline: Path, *, overwrite: bool = Fals
         if each.error is not None:
             raise each.error
     count = write_baseline(baseline, [(each.program, each.findings) for each in checked], overwrite=overwrite)
-    watcher.say(f"{baseline}: {_counted(count)} accepted from now on")
-
-
-def _counted(count: int) -> str:
-    return f"{count} finding{'' if count == 1 else 's'}"
+    watcher.say(f"{baseline}: {counted(count, 'finding')} accepted from now on")

@@ -182,12 +182,12 @@ def _fed_to(model: Model, feed: Mapping[str, Any], left: Model) -> dict[str, Any
         fed = {name: feed[own] for name, own in zip(model.feeds, left.feeds, strict=True)}
     else:
         raise FeedError(
-            f"B takes {model.describe_inputs() or 'no inputs'}, and A {left.describe_inputs()}: the same feeds do not fit"
+            f"B takes {model.describe_inputs() or 'no inputs'}, and A {left.describe_inputs()}: they cannot take the same feeds"
         )
     try:
         model.check_feed(fed)
     except FeedError as error:
-        raise FeedError(f"the feeds of A do not fit B: {error}") from error
+        raise FeedError(f"B cannot take the feeds of A: {error}") from error
     return fed
 
 
@@ -257,12 +257,12 @@ def _notes(recordings: tuple[Recording, Recording], pairs: Pairs, every: bool) -
     for side, recording in zip("AB", recordings, strict=True):
         if recording.disturbed:
             names = ", ".join(recording.disturbed)
-            yield f"{side} gives {names} otherwise when values on the way are fetched; its outputs are those of the run without"
+            yield f"{side} gives {names} differently when intermediate values are fetched; its outputs are those without them"
     if every:
         yield "every intermediate value was fetched, which keeps engines from computing several operators at once"
     rewritten = [each.name for each in pairs.values if each.rewritten]
     if rewritten:
-        yield f"computed otherwise in B, and not counted, as what follows agrees: {', '.join(rewritten)}"
+        yield f"computed differently in B, but not counted, since what follows agrees: {', '.join(rewritten)}"
 
 
 def _difference(one: Side, two: Side | None, value: Compared, pairs: Pairs) -> Difference:

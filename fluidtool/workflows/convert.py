@@ -46,8 +46,8 @@ def convert(
     OutputExistsError, OutputError, DependencyError for a missing package, and with `verify` what `run` raises.
     """
     if to not in TARGETS:
-        hint = did_you_mean(to, TARGETS) or f"choose one of {', '.join(TARGETS)}"
-        raise UsageError(f"{to!r} is not a format to convert to", hint=hint)
+        hint = did_you_mean(to, TARGETS) or f"expected one of {', '.join(TARGETS)}"
+        raise UsageError(f"there is no format {to!r} to convert to", hint=hint)
     if to != "onnx" and (onnx is not None or verify is not None):
         raise UsageError(
             f"options of ONNX and verification do not apply to {to}, which keeps every byte of the parameters",

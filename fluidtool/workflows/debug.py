@@ -33,7 +33,7 @@ TIMEOUT, LIMIT = 60.0, 500
 
 @dataclass(frozen=True, slots=True)
 class ReduceResult:
-    """What is left: operators of so many, the inputs, the files, how often the command ran, and whether the limit ended it."""
+    """What is left: operators of so many, the inputs, the files, how many times the command ran, and whether the limit ended it."""
 
     operators: int
     of: int

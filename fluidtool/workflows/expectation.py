@@ -36,7 +36,9 @@ def read_expected(path: Path, outputs: Sequence[str], known: Sequence[str]) -> d
         values = {"arr_0": values[""]}
     if all(name.startswith("arr_") and name[4:].isdecimal() and name not in known for name in values):
         if len(values) > len(outputs):
-            raise UsageError(f"{path} has {len(values)} arrays, but {len(outputs)} outputs are fetched")
+            raise UsageError(
+                f"{path} must have one array per output that is fetched ({len(outputs)}), found {len(values)}"
+            )
         return {outputs[int(name[4:])]: value for name, value in values.items()}
     unknown = [name for name in values if name not in known]
     if unknown:

@@ -182,7 +182,7 @@ def _settings(job: _Job) -> Settings:
         raise UsageError(f"there is no split method {split_method!r}; expected RoundRobin or HashName")
     if not job.trainers.isdecimal():
         raise UsageError(
-            f"with parameter servers there is a number of trainers, found {job.trainers!r}",
+            f"with parameter servers, trainers must be a number, found {job.trainers!r}",
             hint=Hint("to give endpoints, add mode='nccl2'", "to give endpoints, add --mode nccl2"),
         )
     return Settings(

@@ -83,7 +83,7 @@ def launch(
         raise UsageError(f"there is no engine {options.engine!r} to launch with; expected one of {', '.join(engines)}")
     if options.ray_address is not None and options.engine != "ray":
         hint = Hint("give engine='ray'", "give --engine ray")
-        raise UsageError("the address of a Ray cluster is given, but the engine is another one", hint=hint)
+        raise UsageError("the address of a Ray cluster is given, but the engine is not ray", hint=hint)
     if options.role is not None:
         return _one_role(blueprint, options, options.role, show)
     return engines[options.engine](blueprint, options, show, play)
@@ -108,7 +108,7 @@ def _check_saved(blueprint: Blueprint, names: Sequence[str], resume: bool) -> No
     if folder is None:
         if resume:
             hint = Hint("name their folder: checkpoints=Checkpoints(DIR)", "name their folder with --checkpoint DIR")
-            raise UsageError("to resume needs checkpoints", hint=hint)
+            raise UsageError("resuming needs checkpoints", hint=hint)
         return
     taken = [] if resume else [name for name in names if (folder / name).exists()]
     if taken:
@@ -206,7 +206,7 @@ def _started() -> int:
     """How often this role was started before, as FLUIDTOOL_RESTARTS says, which Kubernetes and Slurm count."""
     text = os.environ.get(RESTARTS) or "0"
     if not text.isdecimal():
-        raise UsageError(f"{RESTARTS} is {text!r}; expected how often the role was restarted")
+        raise UsageError(f"{RESTARTS} must be the number of restarts of the role, found {text!r}")
     return int(text)
 
 

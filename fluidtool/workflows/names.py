@@ -1,4 +1,4 @@
-"""Hints for names that do not exist."""
+"""Hints for names that do not exist, and numbers of things."""
 
 from __future__ import annotations
 
@@ -10,6 +10,11 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     """'did you mean a or b?', or ''."""
     near = get_close_matches(name, list(dict.fromkeys(names)), n=3)
     return f"did you mean {' or '.join(near)}?" if near else ""
+
+
+def counted(count: int, what: str) -> str:
+    """(1, 'file') -> '1 file', (2, 'file') -> '2 files'."""
+    return f"{count} {what}{'s' * (count != 1)}"
 
 
 def listed(inputs: Sequence[str]) -> str:

@@ -19,7 +19,7 @@ from fluidtool.workflows.onnx_session import RuntimeFault, run_apart
 from fluidtool.workflows.outputs import require_free
 
 SINGLE = "inputs with sequences take one sequence at a time; run several one after the other"
-INNER = "the lengths of the sequences inside of {feed} are the input {names}"
+INNER = "the lengths of the sequences inside {feed} are the input {names}"
 SEVERAL = "{feed} has the rows of all its sequences, whose lengths are the input {names}"
 
 

@@ -96,7 +96,7 @@ def _pickle_fault(name: str, value: LoDTensor) -> str:
     if name in (pickles.STRUCTURED_NAMES, pickles.SLICED):
         return "this name has another meaning there"
     if value.numpy().nbytes >= pickles.LARGEST_ARRAY:
-        return "it is larger than 2 GB, which safetensors can hold"
+        return "it is larger than 2 GB; safetensors can hold it"
     return _no_lod(name, value)
 
 

@@ -86,14 +86,14 @@ def quantize(
     what `load` raises.
     """
     if method not in METHODS:
-        raise UsageError(f"there is no method {method!r}; the methods are {', '.join(METHODS)}")
+        raise UsageError(f"there is no method {method!r}; expected one of {', '.join(METHODS)}")
     if not 0 < percentile <= 100:
-        raise UsageError(f"a percentile is above 0 and at most 100, found {percentile:g}")
+        raise UsageError(f"the percentile must be above 0 and at most 100, found {percentile:g}")
     model = opened(model, params=params, model_filename=model_filename, policy=policy)
     batches = [_batch(model, each) for each in data]
     if not batches:
         hint = Hint("give data=['x.npy']", "give --data x.npy")
-        raise UsageError("quantization needs data to see how large activations become", hint=hint)
+        raise UsageError("quantization needs data to measure how large activations become", hint=hint)
     store = model.files.parameters
     program = unshared(model.program, [*model.feeds, *model.fetches]).clone()
     names = {var.name for var in persistables(program)}

@@ -17,7 +17,7 @@ from fluidtool.passes.reshape.axes import Baked, Shape
 from fluidtool.passes.reshape.walk import Reshaped, reshape_inputs
 from fluidtool.records import dataclass
 from fluidtool.runtime import Policy
-from fluidtool.workflows.names import did_you_mean, listed
+from fluidtool.workflows.names import counted, did_you_mean, listed
 from fluidtool.workflows.sources import Source, opened
 from fluidtool.workflows.watcher import SILENT, Watcher
 
@@ -147,7 +147,7 @@ def _require_sound(done: Reshaped, repair: bool) -> None:
         return
     first = left[0]
     place = f"operator {first.operator} of block {first.block}, {first.type} that gives {first.output}"
-    count = f"{len(left)} operators contain" if len(left) > 1 else "1 operator contains"
+    count = f"{counted(len(left), 'operator')} contain{'s' * (len(left) == 1)}"
     if repair:
         text = f"{count} sizes that contradict the new shapes and cannot be repaired: first {place}: {first.reason}"
         hint: str | Hint = "rebuild the model with other sizes, or keep these"

@@ -28,7 +28,7 @@ from fluidtool.training import (
 )
 from fluidtool.training.examples import Source
 from fluidtool.training.saving import check_free
-from fluidtool.workflows.names import did_you_mean
+from fluidtool.workflows.names import counted, did_you_mean
 from fluidtool.workflows.training_data import DataFiles, read_data
 from fluidtool.workflows.training_log import TrainingLog
 from fluidtool.workflows.watcher import Silent, Watcher
@@ -124,7 +124,7 @@ def train(request: TrainingRequest, watcher: TrainingWatcher | None = None) -> T
     watcher = watcher or SilentTraining()
     if request.resume and request.checkpoints is None:
         hint = Hint("name the folder: checkpoints=CheckpointPlan(…)", "name the folder with --checkpoint DIR")
-        raise UsageError("to resume needs checkpoints", hint=hint)
+        raise UsageError("resuming needs checkpoints", hint=hint)
     programs = open_programs(request.folder, request.main, request.startup)
     loss = find_loss(programs.main, request.loss)
     check_fetches(programs, request.fetch)
@@ -160,7 +160,7 @@ def order_of(programs: TrainingPrograms, data: Source, request: TrainingRequest)
     if isinstance(data, Stream):
         if request.batch_size is not None or request.drop_last:
             hint = Hint("omit batch_size= and drop_last=", "omit --batch-size and --drop-last")
-            raise UsageError("the data are ready mini-batches, whose size is given", hint=hint)
+            raise UsageError("the data is ready mini-batches, whose size is fixed", hint=hint)
         return Order(1, request.shuffle, request.seed)
     size = request.batch_size or programs.batch_size or BATCH_SIZE
     return Order(size, request.shuffle, request.seed, request.drop_last)
@@ -215,7 +215,7 @@ def _start(training: Training, request: TrainingRequest, watcher: Watcher) -> No
         watcher.say(f"{plan.folder} has no checkpoint yet; training starts from the beginning")
     if request.init is not None:
         count = len(persistables(training.programs.main))
-        watcher.say(f"{len(loaded)} of {count} variables start from {request.init}")
+        watcher.say(f"{len(loaded)} of {counted(count, 'variable')} start from {request.init}")
 
 
 # ---------------------------------------------------------------- the steps
@@ -226,11 +226,11 @@ def run_and_save(training: Training, request: TrainingRequest, watcher: Training
     saved, files = 0, []
     if request.save is not None:
         saved = training.save(request.save, overwrite=request.overwrite)
-        watcher.say(f"{saved} variables saved to {request.save}")
+        watcher.say(f"{counted(saved, 'variable')} saved to {request.save}")
     if request.save_inference_model is not None:
         place, targets = request.save_inference_model, request.targets
         files = training.save_inference_model(place, targets, overwrite=request.overwrite)
-        watcher.say(f"inference model of {len(files)} files saved to {place}")
+        watcher.say(f"inference model of {counted(len(files), 'file')} saved to {place}")
     return TrainingResult(epochs, training.position, saved, tuple(files))
 
 

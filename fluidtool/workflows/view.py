@@ -26,6 +26,7 @@ from fluidtool.records import dataclass
 from fluidtool.runtime import Policy
 from fluidtool.tensor import SelectedRows
 from fluidtool.tensor.statistics import Statistics, statistics
+from fluidtool.workflows.names import counted
 from fluidtool.workflows.sources import Source, opened
 from fluidtool.workflows.view_figures import Document, Figures, difference_figures, read_document, time_figures
 from fluidtool.workflows.watcher import SILENT, Watcher
@@ -94,7 +95,7 @@ class Drawing:
         parameters = [var for var in persistables(self.program) if min(var.shape, default=0) >= 0]
         values = sum(prod(var.shape) for var in parameters)
         blocks = f" in {self.program.num_blocks} blocks" if self.program.num_blocks > 1 else ""
-        return f"{_count(operators, 'operator')}{blocks} · {_count(len(parameters), 'parameter')} ({amount_text(values)} values)"
+        return f"{counted(operators, 'operator')}{blocks} · {counted(len(parameters), 'parameter')} ({amount_text(values)} values)"
 
     def _coloring(self) -> Coloring | None:
         return next((each.coloring for each in self.figures if each.coloring.by == self.color_by), None)
@@ -222,7 +223,3 @@ def _statistics(model: Model, watcher: Watcher) -> dict[str, Statistics]:
             found[name] = statistics(tensor.numpy())
             advance()
     return found
-
-
-def _count(count: int, what: str) -> str:
-    return f"{count} {what}{'s' * (count != 1)}"

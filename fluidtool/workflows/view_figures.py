@@ -124,7 +124,7 @@ def difference_figures(program: Program, document: Document, name: str) -> Figur
     blocks = _records(document, "blocks", name, "diff or compare")
     side = next((side for side in SIDES if _is_side(program, blocks, side)), None)
     if side is None:
-        raise UsageError(f"{name} is a difference of other models; give the one of this model and another")
+        raise UsageError(f"{name} compares other models; give the difference between this model and another")
     changes = dict(_changes(program, blocks, side))
     parameters = document.get("parameters") or ()
     read = _places(program, lambda op: op.input_arg_names) if parameters else {}

@@ -211,7 +211,7 @@ def _table(ctx: OpContext) -> LoDRankTable:
 def _array(ctx: OpContext) -> Any:
     value = ctx.value("X")
     if not (isinstance(value, LoDTensor) and value.array is not None):
-        raise ctx.error("input X must hold a tensor")
+        raise ctx.error(f"input X must hold a tensor, found {type(value).__name__}")
     return value.array
 
 

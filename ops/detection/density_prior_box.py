@@ -95,7 +95,7 @@ def _check_densities(
     ctx: OpContext | InferContext, sizes: Sequence[float], ratios: Sequence[float], densities: Sequence[int]
 ) -> None:
     if len(ratios) <= 0:
-        raise ctx.error("attribute fixed_ratios is empty, expected one number at least")
+        raise ctx.error("attribute fixed_ratios is empty, expected at least one number")
     if len(sizes) != len(densities) or len(sizes) <= 0:
         raise ctx.error(
             f"attributes fixed_sizes and densities must have the same length above 0, found {len(sizes)} and {len(densities)}"

@@ -123,7 +123,9 @@ def target_assign(ctx: OpContext, X: Any, MatchIndices: Any, NegIndices: Any, *,
         image = ctx.array(ctx.np.repeat(ctx.np.arange(batch), ctx.np.diff(bounds)))
         prior = NegIndices.reshape(-1)
         if not (prior.size == 0 or (int(prior.min()) >= 0 and int(prior.max()) < priors)):
-            raise ctx.error(f"input NegIndices must name priors 0 to {priors - 1}")
+            raise ctx.error(
+                f"input NegIndices must name priors 0 to {priors - 1}, found {int(prior.min())} to {int(prior.max())}"
+            )
         taken[image, prior] = mismatch_value
         weight[image, prior] = 1.0
     return {"Out": taken, "OutWeight": weight[..., None]}

@@ -110,8 +110,8 @@ def generate_proposal_labels(
         and len(gt_starts) == len(starts) <= len(info) + 1
     ):
         raise ctx.error(
-            f"RpnRois has {len(starts) - 1} sequences; GtClasses, IsCrowd and GtBoxes must share one LoD with as many and "
-            f"ImInfo needs as many rows, found LoD {ctx.sequences('GtClasses')}, {ctx.sequences('IsCrowd')}, {gt_starts} and "
+            f"RpnRois has {len(starts) - 1} sequences; GtClasses, IsCrowd and GtBoxes must have one LoD with as many, and "
+            f"ImInfo as many rows, found LoD {ctx.sequences('GtClasses')}, {ctx.sequences('IsCrowd')}, {gt_starts} and "
             f"{len(info)} rows"
         )
     parts: dict[str, list[Any]] = {slot: [] for slot in (*SLOTS, "MaxOverlapWithGT")}

@@ -75,7 +75,9 @@ def targets(ctx: OpContext, h: Head, GTBox: Any, score: Any) -> Targets:
     column, row = (x * h.width).astype("int64"), (y * h.height).astype("int64")
     used, cell = channel >= 0, row * h.width + column
     if bool((used & ((cell < 0) | (cell >= h.height * h.width))).any()):
-        raise ctx.error("input GTBox must hold centers and sizes relative to the image, from 0 to below 1")
+        raise ctx.error(
+            "input GTBox must hold centers and sizes relative to the image, from 0 to below 1, but a center is outside"
+        )
     anchor_w, anchor_h = h.anchors[best, 0], h.anchors[best, 1]
     safe_w, safe_h = xp.where(valid, w, 1), xp.where(valid, height, 1)
     location = (

@@ -84,7 +84,7 @@ def _(ctx: GradMakerContext) -> list[OpDescription]:
 def allreduce(ctx: OpContext, X: Any, *, reduce_type: int) -> Any:
     """Out = the reduction of the X of all ranks of ring 0; 0 sum, 1 product, 2 max, 3 min (Paddle 1.8.5 allreduce_op.h)."""
     if not 0 <= reduce_type < len(REDUCE_TYPES):
-        raise ctx.error(f"reduce_type is {reduce_type}; expected 0 (sum), 1 (product), 2 (max) or 3 (min)")
+        raise ctx.error(f"reduce_type must be 0 (sum), 1 (product), 2 (max) or 3 (min), found {reduce_type}")
     return _ring(ctx, X).all_reduce(X, REDUCE_TYPES[reduce_type])
 
 

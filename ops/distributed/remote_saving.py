@@ -87,7 +87,7 @@ def recv_save(
         found = value.array.shape if isinstance(value, LoDTensor) else None
         if found != _shape(ctx, text) or value.array.dtype != ctx.dtype(dtype):
             raise ctx.error(
-                f"slice {name} should be {ctx.dtype(dtype)} of shape {text}, but the server keeps {value!r:.80}"
+                f"slice {name} must be {ctx.dtype(dtype)} of shape {text}, but the server keeps {value!r:.80}"
             )
     whole = ctx.np.concatenate([value.array.reshape(-1) for value in slices])
     if whole.size != prod(shape):

@@ -24,7 +24,9 @@ def c_gen_nccl_id(ctx: OpContext, *, endpoint: str, other_endpoints: list[str], 
     other_endpoints: of the other ranks, in order (Paddle 1.8.5 c_gen_nccl_id_op.cc).
     """
     if not 0 <= rank <= len(other_endpoints):
-        raise ctx.error(f"rank is {rank}; there are {len(other_endpoints) + 1} endpoints")
+        raise ctx.error(
+            f"rank must be between 0 and {len(other_endpoints)} for {len(other_endpoints) + 1} endpoints, found {rank}"
+        )
     endpoints = [*other_endpoints[:rank], endpoint, *other_endpoints[rank:]]
     return ctx.runtime.communicators.identify(ctx.op, ctx.op.output("Out")[0], endpoints, rank)
 
@@ -49,7 +51,9 @@ def gen_nccl_id(ctx: OpContext, *, trainers: list[str], trainer_id: int) -> Any:
     Further communicators, and groups for hierarchical sums, are not created: one ring is used for everything.
     """
     if not 0 <= trainer_id < len(trainers):
-        raise ctx.error(f"trainer_id is {trainer_id}; there are {len(trainers)} trainers")
+        raise ctx.error(
+            f"trainer_id must be between 0 and {len(trainers) - 1} for {len(trainers)} trainers, found {trainer_id}"
+        )
     return ctx.runtime.communicators.identify(ctx.op, ctx.op.output("NCCLID")[0], trainers, trainer_id)
 
 
@@ -64,7 +68,7 @@ def gen_nccl_id(ctx: OpContext, *, trainers: list[str], trainer_id: int) -> Any:
 def c_comm_init(ctx: OpContext, X: Any, *, nranks: int, rank: int) -> None:
     """Join ring `ring_id`, which the identifier X names, as `rank` of `nranks` (Paddle 1.8.5 c_comm_init_op.cc)."""
     if not 0 <= rank < nranks:
-        raise ctx.error(f"rank is {rank}; with nranks {nranks} it must be between 0 and {nranks - 1}")
+        raise ctx.error(f"rank must be between 0 and {nranks - 1} for {nranks} ranks, found {rank}")
     ctx.runtime.communicators.join(ctx.op, X, rank, nranks)
 
 

@@ -158,7 +158,9 @@ def recv(
     if not recv_varnames:
         return [stored(ctx, value) for value in values]
     if not all(isinstance(value, LoDTensor) for value in values):
-        raise ctx.error("shards of a variable must be LoDTensors to be joined")
+        raise ctx.error(
+            f"shards of a variable must be LoDTensors to be joined, found {[type(value).__name__ for value in values]}"
+        )
     return [LoDTensor(ctx.array(ctx.np.concatenate([value.array for value in values])))]
 
 

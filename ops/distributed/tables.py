@@ -85,7 +85,7 @@ def remote_rows(
     for (place, asked), value in zip(requests, values, strict=True):
         if not (isinstance(value, LoDTensor) and value.array.ndim == 2 and len(value.array) == len(asked.array)):
             raise ctx.error(
-                f"{place.endpoint} should return {len(asked.array)} rows of {place.table_name}, returned {value!r:.80}"
+                f"{place.endpoint} must return {len(asked.array)} rows of {place.table_name}, found {value!r:.80}"
             )
     return unique, np.concatenate([value.array for value in values]) if values else None
 

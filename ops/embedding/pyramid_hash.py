@@ -54,7 +54,7 @@ class BloomFilter:
             )
         m, bits = int(header[1]), np.unpackbits(memory[BLOOM_FILTER_HEADER:])
         if len(bits) < m:
-            raise ctx.error(f"input {slot} is truncated: it should have {m} bits, found {len(bits)}")
+            raise ctx.error(f"input {slot} is truncated: expected {m} bits, found {len(bits)}")
         return cls(bits, m, int(header[2]))
 
     def contains(self, np: Any, keys: Any) -> Any:

@@ -50,7 +50,7 @@ def print_(
     """Show In on stderr, at most first_n times when that is positive, and pass it on (Paddle 1.8.5 print_op.cc)."""
     phase = print_phase.upper()
     if phase not in PHASES:
-        raise ctx.error(f"print_phase should be one of {', '.join(PHASES)}, found {print_phase!r}")
+        raise ctx.error(f"print_phase must be one of {', '.join(PHASES)}, found {print_phase!r}")
     shown = phase in ("BOTH", "FORWARD" if is_forward else "BACKWARD")
     if shown and (first_n <= 0 or _times(ctx) <= first_n):
         lines = [f"{int(time.time())}\t{message}\tThe place is:{ctx.place}"]

@@ -77,12 +77,12 @@ def save_combine(
     """
     names = ctx.op.input("X")
     if not names:
-        raise ctx.error("X should name at least one variable")
+        raise ctx.error("X must name at least one variable")
     parts: list[Any] = []
     for index, name in enumerate(names):
         value = ctx.value("X", index)
         if not isinstance(value, LoDTensor):
-            raise ctx.error(f"variable {name} is a {type(value).__name__}; expected a LoDTensor")
+            raise ctx.error(f"variable {name} must be a LoDTensor, found {type(value).__name__}")
         parts += _stream(ctx, value, name, save_as_fp16)
     if save_to_memory:
         if not ctx.wants("Y"):

@@ -92,7 +92,7 @@ def lu(ctx: OpContext, X: Any, *, pivots: bool) -> dict[str, Any]:
     """
     check_matrices(ctx, X.shape, "X")
     if not pivots:
-        raise ctx.error("pivots must be True, as in Paddle on a CPU")
+        raise ctx.error("pivots must be True, as in Paddle on a CPU, found False")
     packed = ctx.host(X).copy()
     *batch, m, n = packed.shape
     stack = packed.reshape(prod(batch), m, n)

@@ -70,7 +70,7 @@ def _batch(ctx: OpContext | InferContext, x: tuple[int, ...], y: tuple[int, ...]
     for a, b in zip((1,) * (rank - len(left)) + left, (1,) * (rank - len(right)) + right, strict=True):
         if a != b and 1 not in (a, b) and -1 not in (a, b):
             raise ctx.error(
-                f"X of shape {list(x)} and Y of shape {list(y)} should agree in the sizes before the matrices"
+                f"X of shape {list(x)} and Y of shape {list(y)} must agree in the sizes before the matrices"
             )
         sizes.append(b if a == 1 else a if b in (1, -1) else b)
     return tuple(sizes)
@@ -179,7 +179,7 @@ def _check_least_squares(ctx: OpContext | InferContext, X: Any, Y: Any, driver: 
     check_matrices(ctx, x, "X")
     check_matrices(ctx, y, "Y")
     if len(x) != len(y) or any(a != b and -1 not in (a, b) for a, b in zip(x[:-1], y[:-1], strict=True)):
-        raise ctx.error(f"X {list(x)} and Y {list(y)} should agree in all sizes but the last")
+        raise ctx.error(f"X {list(x)} and Y {list(y)} must agree in all sizes but the last")
     if driver not in ("gels", "gelsy", "gelsd", "gelss"):
         raise ctx.error(f"driver must be 'gels', 'gelsy', 'gelsd' or 'gelss', found {driver!r}")
 

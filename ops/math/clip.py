@@ -39,7 +39,7 @@ def clip_grad(ctx: OpContext, X: Any, Min: Any, Max: Any, Out_grad: Any, *, min:
 def _bounds(ctx: OpContext, Min: Any, Max: Any, low: float, high: float) -> tuple[float, float]:
     for slot, tensor in (("Min", Min), ("Max", Max)):
         if tensor is not None and tensor.size != 1:
-            raise ctx.error(f"{slot} must hold one number")
+            raise ctx.error(f"{slot} must hold one number, found shape {list(tensor.shape)}")
     low = low if Min is None else float(ctx.host(Min).reshape(()))
     high = high if Max is None else float(ctx.host(Max).reshape(()))
     if not low <= high:

@@ -88,7 +88,9 @@ def _check_rows(ctx: OpContext | InferContext, x: tuple[int, ...], y: tuple[int,
     fits = len(x) == len(y) >= 2 and (x[0] == -1 or y[0] in (1, -1, x[0]))
     known = -1 not in x[1:] + y[1:]
     if not (fits and (not known or math.prod(x[1:]) == math.prod(y[1:]))):
-        raise ctx.error(f"X {list(x)} and Y {list(y)} must have rows of one length; Y as many rows as X, or one")
+        raise ctx.error(
+            f"X and Y must have rows of one length, and Y as many rows as X or one, found {list(x)} and {list(y)}"
+        )
 
 
 @op("dist", inputs="X Y", outputs="Out", attrs={"p": 2.0})

@@ -233,4 +233,4 @@ def fsp_grad(ctx: OpContext, X: Any, Y: Any, Out_grad: Any) -> dict[str, Any]:
 def _check_fsp(ctx: OpContext | InferContext, x: Shape, y: Shape) -> None:
     fits = len(x) == len(y) == 4 and x[2:] == y[2:] and (x[0] == y[0] or -1 in (x[0], y[0]))
     if not fits:
-        raise ctx.error(f"X and Y must be [batch, channels, height, width] alike, found {list(x)} and {list(y)}")
+        raise ctx.error(f"X and Y must both be [batch, channels, height, width], found {list(x)} and {list(y)}")

@@ -91,7 +91,7 @@ def _sum_arrays(ctx: OpContext, arrays: list[Any]) -> LoDTensorArray:
     total = LoDTensorArray()
     for array in arrays:
         if not isinstance(array, LoDTensorArray):
-            raise ctx.error("every input X must be a LoDTensorArray when the first one is")
+            raise ctx.error(f"every input X must be a LoDTensorArray as the first one is, found {type(array).__name__}")
         for index, item in enumerate(array):
             if index == len(total):
                 total.append(LoDTensor())

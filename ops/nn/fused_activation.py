@@ -31,7 +31,7 @@ SLOPE = 0.20000000298023224  # 0.2 as 32 bits hold it
 def require_activation(ctx: OpContext, name: str) -> Any:
     """Refuse a name that no fusing pass of Paddle writes."""
     if name not in NAMES:
-        raise ctx.error(f"the fused activation {name!r} is unknown; expected one of {', '.join(sorted(NAMES - {''}))}")
+        raise ctx.error(f"there is no fused activation {name!r}; expected one of {', '.join(sorted(NAMES - {''}))}")
 
 
 def activate(ctx: OpContext, x: Any, name: str, alpha: float = 0.0, beta: float = 0.0) -> Any:

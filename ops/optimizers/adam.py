@@ -213,7 +213,9 @@ def merged_adam(
     count = len(Param)
     sizes = {len(Grad), len(Moment1), len(Moment2), len(Beta1Pow), len(Beta2Pow), count}
     if len(sizes) != 1 or len(LearningRate) not in (1, count):
-        raise ctx.error(f"every input must have as many variables as Param ({count}), LearningRate that or one")
+        raise ctx.error(
+            f"every input must have as many variables as Param ({count}), or LearningRate one, found {sorted(sizes)}"
+        )
     results = []
     for i, (param, power1, power2) in enumerate(zip(Param, Beta1Pow, Beta2Pow, strict=True)):
         check_shapes(ctx, Param=param, Grad=Grad[i], Moment1=Moment1[i], Moment2=Moment2[i])

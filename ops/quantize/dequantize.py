@@ -21,7 +21,7 @@ from fluidtool.proto.enums import VarType
 def fake_dequantize_max_abs(ctx: OpContext, X: Any, Scale: Any, *, max_range: float) -> Any:
     """Out = X * scale / max_range; Scale [1] (Paddle 1.8.5 fake_dequantize_op.h)."""
     if Scale.size < 1 or max_range == 0:
-        raise ctx.error(f"needs a scale and max_range other than 0, found {max_range}")
+        raise ctx.error(f"needs a scale, and max_range must not be 0, found {max_range}")
     return X * Scale.reshape(-1)[0] / X.dtype.type(max_range)
 
 

@@ -34,7 +34,7 @@ GAUSSIAN: dict[str, Any] = {"mean": 0.0, "std": 1.0, "seed": 0, "dtype": 5}
 def _floating(ctx: OpContext, dtype: int) -> Any:
     floating = dtype in (VarType.FP16, VarType.BF16, VarType.FP32, VarType.FP64)
     if not floating:
-        raise ctx.error(f"dtype should be a floating point type, found {dtype}")
+        raise ctx.error(f"dtype must be a floating point type, found {dtype}")
     return ctx.dtype(dtype)
 
 
@@ -42,7 +42,7 @@ def uniform(ctx: OpContext, shape: tuple[int, ...], min: float, max: float, seed
     """Numbers drawn evenly from [min, max)."""
     wanted = _floating(ctx, dtype)
     if not min <= max:
-        raise ctx.error(f"max should not lie below min, found [{min}, {max})")
+        raise ctx.error(f"max must not lie below min, found [{min}, {max})")
     precise = "float64" if dtype == VarType.FP64 else "float32"
     drawn = ctx.random(shape, precise, seed)
     return _moved(drawn, max - min, min).astype(wanted, copy=False)
@@ -292,7 +292,7 @@ def exponential(ctx: OpContext, X: Any) -> Any:
     """Numbers of the exponential distribution of rate `lambda`, shape and data type of X (Paddle 2.6.2)."""
     rate = ctx.attr("lambda")
     if not rate > 0:
-        raise ctx.error(f"lambda should be positive, found {rate}")
+        raise ctx.error(f"lambda must be positive, found {rate}")
     return ctx.array(ctx.generator().exponential(1 / rate, X.shape).astype(_floating(ctx, var_type_of(X.dtype))))
 
 
@@ -301,7 +301,7 @@ def poisson(ctx: OpContext, X: Any) -> Any:
     """Numbers of the Poisson distributions of the rates X, data type of X (Paddle 2.6.2 poisson_kernel.cc)."""
     rates = ctx.host(X)
     if rates.size and not float(rates.min()) >= 0:
-        raise ctx.error("X should hold non-negative rates")
+        raise ctx.error("X must hold non-negative rates")
     return ctx.array(ctx.generator().poisson(rates).astype(rates.dtype))
 
 

@@ -35,7 +35,7 @@ def randint(
 ) -> Any:
     """Whole numbers drawn evenly from [low, high), int32 or int64 (Paddle 1.8.5 randint_op.cc)."""
     if not low < high:
-        raise ctx.error(f"high should be above low, found [{low}, {high})")
+        raise ctx.error(f"high must be above low, found [{low}, {high})")
     sizes = concrete_shape(ctx, integers(ctx, ShapeTensor, ShapeTensorList, shape))
     return ctx.array(ctx.generator(seed).integers(low, high, sizes), dtype)
 
@@ -56,7 +56,7 @@ def _(
 def randperm(ctx: OpContext, *, n: int, dtype: int, seed: int) -> Any:
     """The numbers from 0 to n - 1 in random order (Paddle 1.8.5 randperm_op.h)."""
     if n <= 0:
-        raise ctx.error(f"n should be positive, found {n}")
+        raise ctx.error(f"n must be positive, found {n}")
     return ctx.array(ctx.generator(seed).permutation(n), dtype)
 
 
@@ -83,9 +83,9 @@ def sampling_id(ctx: OpContext, X: Any, *, min: float, max: float, seed: int) ->
     A number drawn from [min, max) falls into one of the cumulated probabilities (Paddle 1.8.5 sampling_id_op.h).
     """
     if X.ndim != 2 or X.shape[1] <= 0:
-        raise ctx.error(f"X should have the shape [rows, places], found {X.shape}")
+        raise ctx.error(f"X must have the shape [rows, places], found {X.shape}")
     if not min < max:
-        raise ctx.error(f"max should be above min, found [{min}, {max})")
+        raise ctx.error(f"max must be above min, found [{min}, {max})")
     drawn = ctx.generator(seed).uniform(min, max, len(X)).astype(X.dtype)
     beyond = (ctx.array(drawn)[:, None] - ctx.xp.cumsum(X, axis=1)) < 0
     last = X.shape[1] - 1
@@ -117,10 +117,10 @@ def multinomial(ctx: OpContext, X: Any, *, num_samples: int, replacement: bool) 
     """
     weights = ctx.host(X).astype("float64").reshape(-1, X.shape[-1] if X.ndim else 1)
     if X.ndim not in (1, 2):
-        raise ctx.error(f"X should have one or two dimensions, found shape {X.shape}")
+        raise ctx.error(f"X must have one or two dimensions, found shape {X.shape}")
     fine = bool((weights >= 0).all()) and bool((weights.sum(axis=1) > 0).all())
     if not fine:
-        raise ctx.error("X should hold weights: none negative, some positive in every row")
+        raise ctx.error("X must hold weights: none negative, some positive in every row")
     generator = ctx.generator(later_attr(ctx, "seed", 0))
     if replacement:
         total = weights.cumsum(axis=1)

@@ -18,7 +18,7 @@ def _seed(ctx: OpContext) -> int:
     if ctx.has("Seed") and ctx.value("Seed").is_initialized():
         values = ctx.host(ctx.value("Seed").array).reshape(-1)
         if len(values) <= 0:
-            raise ctx.error("Seed should hold a number, found an empty tensor")
+            raise ctx.error("Seed must hold a number, found an empty tensor")
         return int(values[0])
     return int(ctx.attr("startup_seed"))
 
@@ -50,7 +50,7 @@ def random_crop(ctx: OpContext, *, shape: list[int]) -> Any:
         raise ctx.error(f"shape {list(shape)} has more dimensions than X of shape {list(x.shape)}")
     if not all(0 < size <= whole for size, whole in zip(shape, x.shape[batch:], strict=True)):
         raise ctx.error(
-            f"shape {list(shape)} should be positive and fit into {list(x.shape[batch:])}, the last sizes of X"
+            f"shape {list(shape)} must be positive and fit into {list(x.shape[batch:])}, the last sizes of X"
         )
     generator, count = _generator(ctx), prod(x.shape[:batch])
     rows = x.reshape((count, *x.shape[batch:]))
@@ -87,7 +87,7 @@ def shuffle_batch(ctx: OpContext) -> Any:
     """
     x = ctx.value("X").array
     if x.ndim <= 0:
-        raise ctx.error("X should have at least one dimension")
+        raise ctx.error("X must have at least one dimension")
     generator, rows = _generator(ctx), x.reshape(prod(x.shape[:-1]), x.shape[-1])
     order = ctx.array(generator.permutation(len(rows)), VarType.INT64)
     ctx.set_lod("Out", ctx.lod("X"))

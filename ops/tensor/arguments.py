@@ -24,7 +24,7 @@ def number(ctx: OpContext, values: Any, slot: str) -> int:
     """The one whole number that a tensor holds."""
     found = numbers(ctx, values)
     if len(found) != 1:
-        raise ctx.error(f"input {slot} should hold one number, found a tensor of shape {values.shape}")
+        raise ctx.error(f"input {slot} must hold one number, found a tensor of shape {values.shape}")
     return found[0]
 
 
@@ -52,7 +52,7 @@ def axis_in(ctx: Context, axis: int, rank: int, name: str = "axis") -> int:
     """The axis counted from the front; fails when it is out of range."""
     bound = max(rank, 1)
     if not -bound <= axis < bound:
-        raise ctx.error(f"{name} should be in [{-bound}, {bound}), found {axis}")
+        raise ctx.error(f"{name} must be in [{-bound}, {bound}), found {axis}")
     return int(axis) + rank if axis < 0 else int(axis)
 
 
@@ -60,7 +60,7 @@ def allocatable(ctx: OpContext, shape: Sequence[int]) -> tuple[int, ...]:
     """The shape; fails if no machine could hold such a tensor."""
     count = prod(int(size) for size in shape)
     if count > MOST_ELEMENTS:
-        raise ctx.error(f"the output would have {count} elements, of shape {list(shape)}; which does not fit in memory")
+        raise ctx.error(f"the output would have {count} elements, of shape {list(shape)}, which does not fit in memory")
     return tuple(shape)
 
 
@@ -116,14 +116,14 @@ def same_dtype(ctx: OpContext, first: Any, others: Sequence[Any], slots: str) ->
     """Fail unless all arrays have one data type."""
     for other in others:
         if other.dtype != first.dtype:
-            raise ctx.error(f"{slots} should have one data type, found {first.dtype} and {other.dtype}")
+            raise ctx.error(f"{slots} must have one data type, found {first.dtype} and {other.dtype}")
 
 
 def in_range(ctx: OpContext, index: Any, size: int, slot: str, what: str) -> None:
     """Fail unless 0 <= index < size everywhere."""
     if index.dtype.kind not in "iu":
-        raise ctx.error(f"{slot} should hold int32 or int64, found {index.dtype}")
-    ctx.require_within(index, size, lambda found: f"{slot} should lie in [0, {size}), {what}, found {found}")
+        raise ctx.error(f"{slot} must hold int32 or int64, found {index.dtype}")
+    ctx.require_within(index, size, lambda found: f"{slot} must lie in [0, {size}), {what}, found {found}")
 
 
 def index_grid(ctx: OpContext, shape: Sequence[int], axis: int, index: Any) -> tuple[Any, ...]:

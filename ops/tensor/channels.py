@@ -13,10 +13,10 @@ from fluidtool.ops.tensor.arguments import Context
 
 def _channels_first(ctx: Context, X: Any, slot: str = "X") -> bool:
     if len(X.shape) != 4:
-        raise ctx.error(f"{slot} should have four dimensions, found shape {list(X.shape)}")
+        raise ctx.error(f"{slot} must have four dimensions, found shape {list(X.shape)}")
     layout = later_attr(ctx, "data_format", "NCHW")
     if layout not in ("NCHW", "NHWC", "AnyLayout"):
-        raise ctx.error(f"data_format should be NCHW or NHWC, found {layout!r}")
+        raise ctx.error(f"data_format must be NCHW or NHWC, found {layout!r}")
     return bool(layout != "NHWC")
 
 
@@ -44,13 +44,13 @@ def _gathered(X: Any, factor: int) -> Any:
 
 def _positive(ctx: Context, value: int, name: str) -> int:
     if not value > 0:
-        raise ctx.error(f"{name} should be positive, found {value}")
+        raise ctx.error(f"{name} must be positive, found {value}")
     return value
 
 
 def _divisible(ctx: Context, size: int, by: int, what: str) -> None:
     if not (size < 0 or size % by == 0):
-        raise ctx.error(f"{what} should be a multiple of {by}, found {size}")
+        raise ctx.error(f"{what} must be a multiple of {by}, found {size}")
 
 
 def _times(size: int, factor: int) -> int:
@@ -114,7 +114,7 @@ def _exchanged(X: Any, outer: int) -> Any:
 def shuffle_channel(ctx: OpContext, X: Any, *, group: int) -> Any:
     """The channels of `group` groups taken in turn (Paddle 1.8.5 shuffle_channel_op.h)."""
     if X.ndim != 4:
-        raise ctx.error(f"X should have four dimensions, found shape {X.shape}")
+        raise ctx.error(f"X must have four dimensions, found shape {X.shape}")
     _divisible(ctx, X.shape[1], _positive(ctx, group, "group"), "the channels of X")
     return _exchanged(X, group)
 
@@ -122,7 +122,7 @@ def shuffle_channel(ctx: OpContext, X: Any, *, group: int) -> Any:
 @shuffle_channel.infer
 def _(ctx: InferContext, X: TensorMeta, *, group: int) -> TensorMeta:
     if X.rank != 4:
-        raise ctx.error(f"X should have four dimensions, found shape {list(X.shape)}")
+        raise ctx.error(f"X must have four dimensions, found shape {list(X.shape)}")
     return X.with_lod_level(0)
 
 
@@ -148,9 +148,9 @@ def _(ctx: InferContext, X: TensorMeta) -> TensorMeta:
 
 def _depth_shape(ctx: Context, X: Any, blocksize: int) -> tuple[int, int, int, int]:
     if len(X.shape) != 4:
-        raise ctx.error(f"X should have four dimensions, found shape {list(X.shape)}")
+        raise ctx.error(f"X must have four dimensions, found shape {list(X.shape)}")
     if blocksize <= 1:
-        raise ctx.error(f"blocksize should be above 1, found {blocksize}")
+        raise ctx.error(f"blocksize must be above 1, found {blocksize}")
     n, c, h, w = X.shape
     _divisible(ctx, c, blocksize * blocksize, "the channels of X")
     _divisible(ctx, h, blocksize, "the height of X")
@@ -189,7 +189,7 @@ def _segments(ctx: Context, X: Any, seg_num: int, shift_ratio: float) -> bool:
     _positive(ctx, seg_num, "seg_num")
     _divisible(ctx, X.shape[0], seg_num, "the batch size of X")
     if not 0 < shift_ratio < 0.5:
-        raise ctx.error(f"shift_ratio should be in (0, 0.5), found {shift_ratio}")
+        raise ctx.error(f"shift_ratio must be in (0, 0.5), found {shift_ratio}")
     return first
 
 

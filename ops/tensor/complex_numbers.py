@@ -16,7 +16,7 @@ REAL = {complex_type: real_type for real_type, complex_type in COMPLEX.items()}
 
 def _complex_dtype(ctx: OpContext, dtype: Any, slot: str) -> Any:
     if dtype not in ("float32", "float64"):
-        raise ctx.error(f"{slot} should be float32 or float64, found {dtype}")
+        raise ctx.error(f"{slot} must be float32 or float64, found {dtype}")
     return "complex64" if dtype == "float32" else "complex128"
 
 
@@ -24,7 +24,7 @@ def _complex_dtype(ctx: OpContext, dtype: Any, slot: str) -> Any:
 def as_complex(ctx: OpContext, X: Any) -> Any:
     """The pairs in the last axis of X (size 2) as complex numbers (Paddle 2.6.2 as_complex_kernel.cc)."""
     if X.ndim <= 0 or X.shape[-1] != 2:
-        raise ctx.error(f"the last size of X should be 2, found shape {X.shape}")
+        raise ctx.error(f"the last size of X must be 2, found shape {X.shape}")
     return ctx.xp.ascontiguousarray(X).view(_complex_dtype(ctx, X.dtype, "X"))[..., 0]
 
 
@@ -43,7 +43,7 @@ def as_complex_grad(ctx: OpContext, Out_grad: Any) -> Any:
 def as_real(ctx: OpContext, X: Any) -> Any:
     """Complex numbers as pairs in a new last axis (Paddle 2.6.2 as_real_kernel.cc)."""
     if X.dtype.kind != "c":
-        raise ctx.error(f"X should be complex, found {X.dtype}")
+        raise ctx.error(f"X must be complex, found {X.dtype}")
     return ctx.xp.stack([X.real, X.imag], axis=-1)
 
 

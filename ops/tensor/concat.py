@@ -46,7 +46,7 @@ def _joined_lod(ctx: OpContext, count: int, rows: int) -> list[list[int]]:
     if depth == 0 or any(not lod for lod in lods):
         return []
     if not all(len(lod) == depth for lod in lods):
-        raise ctx.error(f"the tensors of X should have the same number of LoD levels, found {[len(d) for d in lods]}")
+        raise ctx.error(f"the tensors of X must have the same number of LoD levels, found {[len(d) for d in lods]}")
     return lengths_to_offsets([[length for lod in lods for length in lod[level]] for level in range(depth)])
 
 
@@ -57,7 +57,7 @@ def concat(ctx: OpContext, X: list[Any], AxisTensor: Any, *, axis: int) -> Any:
     Paddle 1.8.5 concat_op.h; if only some of X have a LoD, it keeps X[0]'s, which no longer fits: here there is none.
     """
     if not X:
-        raise ctx.error("X should have at least one tensor")
+        raise ctx.error("X must have at least one tensor")
     if not all(x is not None for x in X):
         raise ctx.error("a tensor of X holds no value")
     place = _axis(ctx, AxisTensor, axis, X[0].ndim)
@@ -112,7 +112,7 @@ def split_sizes(ctx: Context, size: int, num: int, sections: Sequence[int]) -> l
     if len(unknown) > 1:
         raise ctx.error(f"only one of sections can be -1, found {sizes}")
     if not all(section >= -1 for section in sizes):
-        raise ctx.error(f"sections should be at least 0, or one -1, found {sizes}")
+        raise ctx.error(f"sections must be at least 0, or one -1, found {sizes}")
     if size < 0:
         return sizes
     known = sum(section for section in sizes if section != -1)
@@ -176,10 +176,10 @@ split.grad_maker(wired("concat", "X=Out@GRAD AxisTensor", "Out=X@GRAD"))
 def stack(ctx: OpContext, X: list[Any], *, axis: int) -> Any:
     """The tensors X, all of one shape, along a new axis; the LoD is X[0]'s (Paddle 1.8.5 stack_op.cc)."""
     if not X:
-        raise ctx.error("X should have at least one tensor")
+        raise ctx.error("X must have at least one tensor")
     shapes = [tuple(x.shape) for x in X]
     if len(set(shapes)) != 1:
-        raise ctx.error(f"the tensors of X should have one shape, found {sorted(set(shapes))}")
+        raise ctx.error(f"the tensors of X must have one shape, found {sorted(set(shapes))}")
     same_dtype(ctx, X[0], X, "the tensors of X")
     ctx.set_lod("Y", ctx.lod("X"))
     return ctx.xp.stack(X, axis=axis_in(ctx, axis, X[0].ndim + 1))
@@ -221,7 +221,7 @@ def unstack(ctx: OpContext, X: Any, *, axis: int, num: int) -> Any:
     """X split along `axis` of size `num`, which the parts do not have (Paddle 1.8.5 unstack_op.h)."""
     size = X.shape[axis_in(ctx, axis, X.ndim)]
     if num not in (size, 0):
-        raise ctx.error(f"num should be the size {size} of axis {axis} of X, found {num}")
+        raise ctx.error(f"num must be the size {size} of axis {axis} of X, found {num}")
     return {"Y": _unstacked(ctx, X, axis)}
 
 

@@ -15,9 +15,9 @@ def _box(ctx: OpContext, whole: Sequence[int], offsets: Sequence[int], shape: Se
     """The slices of a box; fails unless it lies within `whole`."""
     rank = len(whole)
     if len(offsets) != rank:
-        raise ctx.error(f"offsets should hold one number per dimension of X, {rank}, found {list(offsets)}")
+        raise ctx.error(f"offsets must hold one number per dimension of X, {rank}, found {list(offsets)}")
     if len(shape) != rank:
-        raise ctx.error(f"shape should hold one number per dimension of X, {rank}, found {list(shape)}")
+        raise ctx.error(f"shape must hold one number per dimension of X, {rank}, found {list(shape)}")
     for axis, (offset, size, limit) in enumerate(zip(offsets, shape, whole, strict=True)):
         if not (offset >= 0 and size >= 0 and offset + size <= limit):
             raise ctx.error(
@@ -77,7 +77,7 @@ def crop_tensor(
     sizes = integers(ctx, None if ShapeTensor else Shape, ShapeTensor, shape)
     begin = integers(ctx, None if OffsetsTensor else Offsets, OffsetsTensor, offsets)
     if not len(begin) == len(sizes) == X.ndim:
-        raise ctx.error(f"offsets {begin} and shape {sizes} should hold one number per dimension of X, {X.ndim}")
+        raise ctx.error(f"offsets {begin} and shape {sizes} must hold one number per dimension of X, {X.ndim}")
     out = X[_box(ctx, X.shape, begin, _rest(X.shape, begin, sizes))]
     lod_of_same_rows(ctx, X, out)
     return out

@@ -17,14 +17,14 @@ from fluidtool.proto.enums import VarType
 def diag(ctx: OpContext, Diagonal: Any) -> Any:
     """The square matrix with the vector Diagonal on its diagonal (Paddle 1.8.5 diag_op.h)."""
     if Diagonal.ndim != 1:
-        raise ctx.error(f"Diagonal should have one dimension, found shape {Diagonal.shape}")
+        raise ctx.error(f"Diagonal must have one dimension, found shape {Diagonal.shape}")
     return ctx.xp.diag(Diagonal)
 
 
 @diag.infer
 def _(ctx: InferContext, Diagonal: TensorMeta) -> TensorMeta:
     if Diagonal.rank != 1:
-        raise ctx.error(f"Diagonal should have one dimension, found shape {list(Diagonal.shape)}")
+        raise ctx.error(f"Diagonal must have one dimension, found shape {list(Diagonal.shape)}")
     return Diagonal.with_shape(Diagonal.shape * 2).with_lod_level(0)
 
 
@@ -32,7 +32,7 @@ def _two_axes(ctx: Context, dim1: int, dim2: int, rank: int, names: str = "dim1 
     first, second = names.split()
     one, two = axis_in(ctx, dim1, rank, first), axis_in(ctx, dim2, rank, second)
     if one == two:
-        raise ctx.error(f"{first} and {second} should be different axes, found {dim1} and {dim2}")
+        raise ctx.error(f"{first} and {second} must be different axes, found {dim1} and {dim2}")
     return one, two
 
 
@@ -73,7 +73,7 @@ def _diagonals(ctx: OpContext, X: Any, offset: int, one: int, two: int) -> Any:
 
 def _trace_axes(ctx: Context, dim1: int, dim2: int, rank: int) -> tuple[int, int]:
     if rank < 2:
-        raise ctx.error(f"Input should have at least two dimensions, found {rank}")
+        raise ctx.error(f"Input must have at least two dimensions, found {rank}")
     one, two = _two_axes(ctx, later_attr(ctx, "axis1", dim1), later_attr(ctx, "axis2", dim2), rank)
     return min(one, two), max(one, two)
 
@@ -117,14 +117,14 @@ def _on_diagonal(ctx: OpContext, values: Any, shape: Sequence[int], offset: int,
 def tril_triu(ctx: OpContext, X: Any, *, diagonal: int, lower: bool) -> Any:
     """The lower or upper triangle of the matrices in the last two axes, zeros elsewhere (Paddle 1.8.5 tril_triu_op.h)."""
     if X.ndim < 2:
-        raise ctx.error(f"X should have at least two dimensions, found shape {X.shape}")
+        raise ctx.error(f"X must have at least two dimensions, found shape {X.shape}")
     return (ctx.xp.tril if lower else ctx.xp.triu)(X, diagonal)
 
 
 @tril_triu.infer
 def _(ctx: InferContext, X: TensorMeta) -> TensorMeta:
     if X.rank < 2:
-        raise ctx.error(f"X should have at least two dimensions, found shape {list(X.shape)}")
+        raise ctx.error(f"X must have at least two dimensions, found shape {list(X.shape)}")
     return X
 
 
@@ -138,7 +138,7 @@ def tril_triu_grad(ctx: OpContext, Out_grad: Any, *, diagonal: int, lower: bool)
 def diag_v2(ctx: OpContext, X: Any, *, offset: int, padding_value: float) -> Any:
     """A vector put on a diagonal of a matrix of padding_value, or the diagonal of a matrix (Paddle 2.6.2)."""
     if X.ndim not in (1, 2):
-        raise ctx.error(f"X should have one or two dimensions, found shape {X.shape}")
+        raise ctx.error(f"X must have one or two dimensions, found shape {X.shape}")
     if X.ndim == 2:
         _within(ctx, offset, X.shape)
         return X.diagonal(offset)
@@ -151,13 +151,13 @@ def diag_v2(ctx: OpContext, X: Any, *, offset: int, padding_value: float) -> Any
 
 def _within(ctx: Context, offset: int, shape: Sequence[int]) -> None:
     if not -shape[0] < offset < shape[1]:
-        raise ctx.error(f"offset should be in ({-shape[0]}, {shape[1]}) for X {list(shape)}, found {offset}")
+        raise ctx.error(f"offset must be in ({-shape[0]}, {shape[1]}) for X {list(shape)}, found {offset}")
 
 
 @diag_v2.infer
 def _(ctx: InferContext, X: TensorMeta, *, offset: int) -> TensorMeta:
     if X.rank not in (1, 2):
-        raise ctx.error(f"X should have one or two dimensions, found shape {list(X.shape)}")
+        raise ctx.error(f"X must have one or two dimensions, found shape {list(X.shape)}")
     if X.rank == 2:
         return X.with_shape((_diagonal_size(X.shape, 0, 1, offset),)).with_lod_level(0)
     size = -1 if X.shape[0] < 0 else X.shape[0] + abs(offset)
@@ -168,7 +168,7 @@ def _(ctx: InferContext, X: TensorMeta, *, offset: int) -> TensorMeta:
 def diagonal(ctx: OpContext, Input: Any, *, offset: int, axis1: int, axis2: int) -> Any:
     """The diagonals of the matrices along axis1 and axis2, as the last axis; none beyond the edge (Paddle 2.6.2)."""
     if Input.ndim < 2:
-        raise ctx.error(f"Input should have at least two dimensions, found shape {Input.shape}")
+        raise ctx.error(f"Input must have at least two dimensions, found shape {Input.shape}")
     one, two = _two_axes(ctx, axis1, axis2, Input.ndim, "axis1 axis2")
     return _diagonals(ctx, Input, offset, one, two)
 
@@ -194,9 +194,9 @@ def fill_diagonal(ctx: OpContext, X: Any, *, value: float, offset: int, wrap: bo
     Of more than two dimensions Paddle reaches only as far as the first square, unless `wrap` is set.
     """
     if X.ndim < 2:
-        raise ctx.error(f"X should have at least two dimensions, found shape {X.shape}")
+        raise ctx.error(f"X must have at least two dimensions, found shape {X.shape}")
     if X.ndim != 2 and len(set(X.shape)) != 1:
-        raise ctx.error(f"X of more than two dimensions should be a cube, found {X.shape}")
+        raise ctx.error(f"X of more than two dimensions must be a cube, found {X.shape}")
     columns = X.shape[1]
     step = sum(int(ctx.np.prod(X.shape[axis + 1 :])) for axis in range(X.ndim))
     limit = X.size if wrap else min(X.size, columns * columns)
@@ -219,7 +219,7 @@ def fill_diagonal_tensor(ctx: OpContext, X: Any, Y: Any, *, offset: int, dim1: i
     size = _diagonal_size(X.shape, one, two, offset)
     rest = [length for axis, length in enumerate(X.shape) if axis not in (one, two)]
     if list(Y.shape) != [*rest, size]:
-        raise ctx.error(f"Y should have the shape {[*rest, size]} of the diagonals, found {list(Y.shape)}")
+        raise ctx.error(f"Y must have the shape {[*rest, size]} of the diagonals, found {list(Y.shape)}")
     out = X.copy()
     places = ctx.xp.arange(size)
     ctx.xp.moveaxis(out, (one, two), (-2, -1))[..., places + max(-offset, 0), places + max(offset, 0)] = Y
@@ -233,7 +233,7 @@ def _(ctx: InferContext, X: TensorMeta, Y: TensorMeta) -> TensorMeta:
 
 def _indices(ctx: OpContext, rows: int, columns: int, offset: int, dtype: int, lower: bool) -> Any:
     if not (rows >= 0 and columns >= 0):
-        raise ctx.error(f"the sizes should not be negative, found {rows} rows and {columns} columns")
+        raise ctx.error(f"the sizes must not be negative, found {rows} rows and {columns} columns")
     make = ctx.np.tril_indices if lower else ctx.np.triu_indices
     return ctx.array(ctx.np.stack(make(rows, offset, columns)), dtype)
 

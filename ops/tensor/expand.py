@@ -30,9 +30,9 @@ def summed_repeats(grad: Any, shape: Sequence[int], times: Sequence[int]) -> Any
 
 def _times(ctx: Context, times: Sequence[int], rank: int) -> list[int]:
     if len(times) != rank:
-        raise ctx.error(f"expand_times should hold one number per dimension of X, {rank}, found {list(times)}")
+        raise ctx.error(f"expand_times must hold one number per dimension of X, {rank}, found {list(times)}")
     if not all(t > 0 or t == -1 for t in times):
-        raise ctx.error(f"expand_times should be positive, found {list(times)}")
+        raise ctx.error(f"expand_times must be positive, found {list(times)}")
     return list(times)
 
 
@@ -45,7 +45,7 @@ def expand(ctx: OpContext, X: Any, ExpandTimes: Any, expand_times_tensor: list[A
     """X repeated expand_times along its axes (Paddle 1.8.5 expand_op.h)."""
     times = _times(ctx, integers(ctx, ExpandTimes, expand_times_tensor, expand_times), X.ndim)
     if not all(t > 0 for t in times):
-        raise ctx.error(f"expand_times should be positive, found {times}")
+        raise ctx.error(f"expand_times must be positive, found {times}")
     allocatable(ctx, _multiplied(X.shape, times))
     out = ctx.xp.tile(X, times)
     lod_of_same_rows(ctx, X, out)
@@ -81,7 +81,7 @@ def _times_as(ctx: Context, shape: Sequence[int], target: Sequence[int]) -> list
     fits = len(shape) == len(target) and all(s > 0 and t % s == 0 for s, t in zip(shape, target, strict=True))
     if not fits:
         raise ctx.error(
-            f"target_tensor of shape {list(target)} should be a multiple of X of shape {list(shape)} along every axis"
+            f"target_tensor of shape {list(target)} must be a multiple of X of shape {list(shape)} along every axis"
         )
     return [t // s for s, t in zip(shape, target, strict=True)]
 
@@ -179,7 +179,7 @@ def _tiled(ctx: Context, shape: Sequence[int], times: Sequence[int]) -> tuple[li
     """Shape and repeats made equally long by 1s in front."""
     rank = max(len(shape), len(times))
     if not all(t > 0 or t == -1 for t in times):
-        raise ctx.error(f"repeat_times should be positive, found {list(times)}")
+        raise ctx.error(f"repeat_times must be positive, found {list(times)}")
     return [1] * (rank - len(shape)) + list(shape), [1] * (rank - len(times)) + list(times)
 
 
@@ -189,7 +189,7 @@ def tile(ctx: OpContext, X: Any, RepeatTimes: Any, repeat_times_tensor: list[Any
     times = integers(ctx, RepeatTimes, repeat_times_tensor, repeat_times)
     shape, repeats = _tiled(ctx, X.shape, times)
     if not all(t > 0 for t in repeats):
-        raise ctx.error(f"repeat_times should be positive, found {times}")
+        raise ctx.error(f"repeat_times must be positive, found {times}")
     allocatable(ctx, _multiplied(shape, repeats))
     out = ctx.xp.tile(X.reshape(shape), repeats)
     lod_of_same_rows(ctx, X, out)
@@ -221,7 +221,7 @@ def tile_grad(
 
 def _common_shape(ctx: Context, shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
     if not shapes:
-        raise ctx.error("X should have at least one tensor")
+        raise ctx.error("X must have at least one tensor")
     rank = max(len(shape) for shape in shapes)
     out = [1] * rank
     for shape in shapes:
@@ -256,7 +256,7 @@ def meshgrid(ctx: OpContext, X: list[Any]) -> Any:
     """Every vector of X along a separate axis, repeated along the others' (Paddle 1.8.5 meshgrid_op.h)."""
     for i, x in enumerate(X):
         if x.ndim > 1:
-            raise ctx.error(f"X[{i}] should have one dimension, found shape {x.shape}")
+            raise ctx.error(f"X[{i}] must have one dimension, found shape {x.shape}")
     return {"Out": list(ctx.xp.meshgrid(*(x.reshape(-1) for x in X), indexing="ij"))}
 
 
@@ -282,13 +282,13 @@ def repeat_interleave(ctx: OpContext, X: Any, RepeatsTensor: Any, *, Repeats: in
     axis = axis_in(ctx, dim, X.ndim, "dim")
     if RepeatsTensor is None:
         if Repeats <= 0:
-            raise ctx.error(f"Repeats should be positive, found {Repeats}")
+            raise ctx.error(f"Repeats must be positive, found {Repeats}")
         allocatable(ctx, (X.size, Repeats))
         return ctx.xp.repeat(X, Repeats, axis=axis)
     times = numbers(ctx, RepeatsTensor)
     if not (len(times) == X.shape[axis] and all(t >= 0 for t in times)):
         raise ctx.error(
-            f"RepeatsTensor should hold {X.shape[axis]} numbers, none negative, one per slice of X, found {times[:12]}"
+            f"RepeatsTensor must hold {X.shape[axis]} numbers, none negative, one per slice of X, found {times[:12]}"
         )
     return ctx.xp.repeat(X, times, axis=axis)
 

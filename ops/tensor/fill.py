@@ -17,7 +17,7 @@ from fluidtool.tensor import LoDTensor, LoDTensorArray, as_data_type
 def concrete_shape(ctx: OpContext, shape: list[int]) -> tuple[int, ...]:
     """The shape, when every size is known and not negative."""
     if not all(size >= 0 for size in shape):
-        raise ctx.error(f"shape should have no negative size, found {list(shape)}")
+        raise ctx.error(f"shape must have no negative size, found {list(shape)}")
     return allocatable(ctx, shape)
 
 
@@ -93,7 +93,7 @@ def fill_constant(
         array = _filled(ctx, sizes, _constant(ctx, value, str_value, wanted), wanted)
     else:
         if ValueTensor.size != 1:
-            raise ctx.error(f"ValueTensor should hold one number, found shape {ValueTensor.shape}")
+            raise ctx.error(f"ValueTensor must hold one number, found shape {ValueTensor.shape}")
         array = ctx.xp.full(sizes, ValueTensor.reshape(()), wanted)
     return as_declared(ctx, array, height(sizes, ShapeTensor, ShapeTensorList))
 
@@ -116,9 +116,9 @@ def batch_size_like_shape(
 ) -> list[int]:
     """`shape` with `rows` at out_axis; in_axis must be an axis of an input of this rank."""
     if not 0 <= in_axis < rank:
-        raise ctx.error(f"input_dim_idx should be in [0, {rank}), found {in_axis}")
+        raise ctx.error(f"input_dim_idx must be in [0, {rank}), found {in_axis}")
     if not 0 <= out_axis < len(shape):
-        raise ctx.error(f"output_dim_idx should be in [0, {len(shape)}), found {out_axis}")
+        raise ctx.error(f"output_dim_idx must be in [0, {len(shape)}), found {out_axis}")
     return [rows if i == out_axis else size for i, size in enumerate(shape)]
 
 
@@ -173,7 +173,7 @@ def fill_any_like(ctx: OpContext, X: Any, *, value: float, dtype: int) -> Any:
 def _filled_like(ctx: OpContext, X: Any, value: float, dtype: int) -> Any:
     wanted = X.dtype if dtype < 0 else ctx.dtype(dtype)
     if value != value:
-        raise ctx.error(f"value should be a number, found {value}")
+        raise ctx.error(f"value must be a number, found {value}")
     if wanted.kind in "iu":
         limits = ctx.np.iinfo(wanted)
         fits = limits.min <= value <= limits.max

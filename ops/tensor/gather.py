@@ -15,7 +15,7 @@ from fluidtool.proto.enums import VarType
 
 def _gather_axis(ctx: OpContext, rank: int) -> int:
     if rank <= 0:
-        raise ctx.error("X should have at least one dimension")
+        raise ctx.error("X must have at least one dimension")
     if ctx.has("Axis"):
         axis = ctx.value("Axis").array
         return axis_in(ctx, number(ctx, axis, "Axis"), rank)
@@ -25,7 +25,7 @@ def _gather_axis(ctx: OpContext, rank: int) -> int:
 def _flat_index(ctx: OpContext, index: Any, slot: str) -> Any:
     column = index.ndim == 2 and index.shape[1] == 1
     if not (index.ndim <= 1 or column):
-        raise ctx.error(f"{slot} should have the shape [n] or [n, 1], found {index.shape}")
+        raise ctx.error(f"{slot} must have the shape [n] or [n, 1], found {index.shape}")
     return index.reshape(-1) if column else index
 
 
@@ -61,7 +61,7 @@ def gather_grad(ctx: OpContext, X: Any, Index: Any, Out_grad: Any, *, overwrite:
 def _nd_index(ctx: OpContext, index: Any, shape: tuple[int, ...]) -> tuple[Any, ...]:
     depth = index.shape[-1] if index.ndim else 0
     if index.ndim < 1:
-        raise ctx.error("Index should have at least one dimension")
+        raise ctx.error("Index must have at least one dimension")
     if depth > len(shape):
         raise ctx.error(f"the last size of Index is {depth}, but the tensor has the shape {list(shape)}")
     for i in range(depth):
@@ -109,7 +109,7 @@ def scatter(ctx: OpContext, X: Any, Ids: Any, Updates: Any, *, overwrite: bool) 
     expected = (len(ids), *X.shape[1:]) if Updates.ndim == X.ndim else X.shape[1:]
     if tuple(Updates.shape) != tuple(expected):
         raise ctx.error(
-            f"Updates should have the shape {list(expected)}, a row of X per entry of Ids, found {list(Updates.shape)}"
+            f"Updates must have the shape {list(expected)}, a row of X per entry of Ids, found {list(Updates.shape)}"
         )
     out = X.copy()
     if overwrite:
@@ -146,7 +146,7 @@ def scatter_nd_add(ctx: OpContext, X: Any, Index: Any, Updates: Any) -> Any:
     expected = (*Index.shape[:-1], *X.shape[Index.shape[-1] :])
     if tuple(Updates.shape) != expected:
         raise ctx.error(
-            f"Updates should have the shape {list(expected)} for X {list(X.shape)} and Index {list(Index.shape)}, "
+            f"Updates must have the shape {list(expected)} for X {list(X.shape)} and Index {list(Index.shape)}, "
             f"found {list(Updates.shape)}"
         )
     same_dtype(ctx, X, [Updates], "X and Updates")
@@ -175,10 +175,10 @@ def scatter_nd_add_grad(ctx: OpContext, Index: Any, Updates: Any, Out_grad: Any)
 def where(ctx: OpContext, Condition: Any, X: Any, Y: Any) -> Any:
     """X where Condition holds, else Y, all of one shape (Paddle 1.8.5 where_op.h)."""
     if Condition.dtype.kind != "b":
-        raise ctx.error(f"Condition should be bool, found {Condition.dtype}")
+        raise ctx.error(f"Condition must be bool, found {Condition.dtype}")
     same_dtype(ctx, X, [Y], "X and Y")
     if not tuple(Condition.shape) == tuple(X.shape) == tuple(Y.shape):
-        raise ctx.error(f"Condition, X and Y should have one shape, found {Condition.shape}, {X.shape} and {Y.shape}")
+        raise ctx.error(f"Condition, X and Y must have one shape, found {Condition.shape}, {X.shape} and {Y.shape}")
     return ctx.xp.where(Condition, X, Y)
 
 

@@ -53,7 +53,7 @@ def assign_value(
         VarType.INT64: int64_values,
     }
     if dtype not in by_type:
-        raise ctx.error(f"dtype should be one of {', '.join(VarType(t).name for t in by_type)}, found {dtype}")
+        raise ctx.error(f"dtype must be one of {', '.join(VarType(t).name for t in by_type)}, found {dtype}")
     return _values(ctx, by_type[dtype] or later_attr(ctx, "values", []), shape, ctx.dtype(dtype))
 
 

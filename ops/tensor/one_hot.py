@@ -16,15 +16,15 @@ ATTRS = {"depth": -1, "dtype": 5, "allow_out_of_range": False}
 def _encoded(ctx: OpContext, ids: Any, depth_tensor: Any, depth: int, dtype: int, allow_out_of_range: bool) -> Any:
     size = depth if depth_tensor is None else number(ctx, depth_tensor, "depth_tensor")
     if size <= 0:
-        raise ctx.error(f"depth should be positive, found {size}")
+        raise ctx.error(f"depth must be positive, found {size}")
     if ids.dtype.kind not in "iu":
-        raise ctx.error(f"X should hold int32 or int64, found {ids.dtype}")
+        raise ctx.error(f"X must hold int32 or int64, found {ids.dtype}")
     if not allow_out_of_range:
         ctx.require_within(
             ids,
             size,
             lambda found: (
-                f"X should lie in [0, {size}), the depth, found {found}; set allow_out_of_range for rows of zeros"
+                f"X must lie in [0, {size}), the depth, found {found}; set allow_out_of_range for rows of zeros"
             ),
         )
     return (ids[..., None] == ctx.xp.arange(size, dtype=ids.dtype)).astype(ctx.dtype(dtype))
@@ -34,14 +34,14 @@ def _encoded(ctx: OpContext, ids: Any, depth_tensor: Any, depth: int, dtype: int
 def one_hot(ctx: OpContext, X: Any, depth_tensor: Any, *, depth: int, dtype: int, allow_out_of_range: bool) -> Any:
     """A 1 at place X of `depth` places, 0 elsewhere; the last size of X is 1 (Paddle 1.8.5 one_hot_op.h)."""
     if X.ndim < 2 or X.shape[-1] != 1:
-        raise ctx.error(f"the last size of X should be 1, found shape {X.shape}")
+        raise ctx.error(f"the last size of X must be 1, found shape {X.shape}")
     return _encoded(ctx, X[..., 0], depth_tensor, depth, dtype, allow_out_of_range)
 
 
 @one_hot.infer
 def _(ctx: InferContext, X: TensorMeta, depth_tensor: TensorMeta | None, *, depth: int, dtype: int) -> TensorMeta:
     if X.rank < 2 or X.shape[-1] not in (1, -1):
-        raise ctx.error(f"the last size of X should be 1, found shape {list(X.shape)}")
+        raise ctx.error(f"the last size of X must be 1, found shape {list(X.shape)}")
     return X.with_shape((*X.shape[:-1], depth if depth_tensor is None else -1)).with_dtype(VarType(dtype))
 
 
@@ -66,12 +66,12 @@ def _(ctx: InferContext, X: TensorMeta, depth_tensor: TensorMeta | None, *, dept
 def shard_index(ctx: OpContext, X: Any, *, index_num: int, nshards: int, shard_id: int, ignore_value: int) -> Any:
     """Numbers below index_num as places within shard `shard_id`, others as ignore_value (Paddle 1.8.5 shard_index_op.h)."""
     if index_num <= 0:
-        raise ctx.error(f"index_num should be positive, found {index_num}")
+        raise ctx.error(f"index_num must be positive, found {index_num}")
     if nshards <= 0:
-        raise ctx.error(f"nshards should be positive, found {nshards}")
+        raise ctx.error(f"nshards must be positive, found {nshards}")
     if not 0 <= shard_id < nshards:
-        raise ctx.error(f"shard_id should be in [0, {nshards}), found {shard_id}")
-    ctx.require_within(X, index_num, lambda found: f"X should lie in [0, {index_num}), the index_num, found {found}")
+        raise ctx.error(f"shard_id must be in [0, {nshards}), found {shard_id}")
+    ctx.require_within(X, index_num, lambda found: f"X must lie in [0, {index_num}), the index_num, found {found}")
     size = (index_num + nshards - 1) // nshards
     return ctx.xp.where(X // size == shard_id, X % size, X.dtype.type(ignore_value))
 

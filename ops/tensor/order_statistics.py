@@ -37,7 +37,7 @@ def kthvalue(ctx: OpContext, X: Any, *, k: int, axis: int, keepdim: bool) -> Any
     place = axis_in(ctx, axis, X.ndim)
     size = X.shape[place]
     if not 1 <= k <= size:
-        raise ctx.error(f"k should be in [1, {size}], the size of axis {axis} of X, found {k}")
+        raise ctx.error(f"k must be in [1, {size}], the size of axis {axis} of X, found {k}")
     order = sorted_indices(ctx, X, place, False)
     return _one_per_row(ctx, X, order[(*(slice(None),) * place, slice(k - 1, k))], place, keepdim)
 
@@ -109,7 +109,7 @@ def searchsorted(ctx: OpContext, SortedSequence: Any, Values: Any, *, out_int32:
         return ctx.xp.searchsorted(SortedSequence, Values, side=side).astype(dtype)
     if tuple(SortedSequence.shape[:-1]) != tuple(Values.shape[:-1]):
         raise ctx.error(
-            f"SortedSequence {SortedSequence.shape} and Values {Values.shape} should agree in all sizes but the last"
+            f"SortedSequence {SortedSequence.shape} and Values {Values.shape} must agree in all sizes but the last"
         )
     sequences = SortedSequence.reshape(-1, SortedSequence.shape[-1])
     rows = Values.reshape(len(sequences), -1)
@@ -126,17 +126,17 @@ def _(ctx: InferContext, SortedSequence: TensorMeta, Values: TensorMeta, *, out_
 def bincount(ctx: OpContext, X: Any, Weights: Any, *, minlength: int) -> Any:
     """How often each number comes in X, or the sum of its Weights (Paddle 2.6.2 bincount_kernel.cc)."""
     if X.ndim != 1:
-        raise ctx.error(f"X should have one dimension, found shape {X.shape}")
+        raise ctx.error(f"X must have one dimension, found shape {X.shape}")
     if minlength < 0:
-        raise ctx.error(f"minlength should not be negative, found {minlength}")
+        raise ctx.error(f"minlength must not be negative, found {minlength}")
     if X.dtype.kind not in "iu":
-        raise ctx.error(f"X should hold int32 or int64, found {X.dtype}")
+        raise ctx.error(f"X must hold int32 or int64, found {X.dtype}")
     if X.size and not int(X.min()) >= 0:
-        raise ctx.error("X should not hold negative numbers")
+        raise ctx.error("X must not hold negative numbers")
     if Weights is None:
         return ctx.xp.bincount(X, minlength=minlength).astype("int64")
     if Weights.shape != X.shape:
-        raise ctx.error(f"Weights should have the shape of X {X.shape}, found {Weights.shape}")
+        raise ctx.error(f"Weights must have the shape of X {X.shape}, found {Weights.shape}")
     dtype = Weights.dtype if Weights.dtype.kind == "f" else "float64"
     size = max(minlength, int(X.max()) + 1 if X.size else 0)
     return ctx.sums_at(X, Weights.astype("float64"), size).astype(dtype)
@@ -154,9 +154,9 @@ def histogram(ctx: OpContext, X: Any, *, bins: int, min: int, max: int) -> Any:
     Paddle 2.6.2 histogram_kernel.cc.
     """
     if bins <= 0:
-        raise ctx.error(f"bins should be positive, found {bins}")
+        raise ctx.error(f"bins must be positive, found {bins}")
     if not max >= min:
-        raise ctx.error(f"max should not lie below min, found [{min}, {max}]")
+        raise ctx.error(f"max must not lie below min, found [{min}, {max}]")
     values = ctx.host(X).reshape(-1).astype("float64")
     if not len(values):
         return ctx.xp.zeros(bins, "int64")

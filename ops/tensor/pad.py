@@ -72,9 +72,9 @@ def copied_border_grad(ctx: OpContext, grad: Any, borders: Sequence[Border], mod
 
 def _pairs(ctx: Context, paddings: Sequence[int], rank: int) -> list[Border]:
     if len(paddings) != 2 * rank:
-        raise ctx.error(f"paddings should hold {2 * rank} numbers for X, found {list(paddings)}")
+        raise ctx.error(f"paddings must hold {2 * rank} numbers for X, found {list(paddings)}")
     if not all(p >= 0 for p in paddings):
-        raise ctx.error(f"paddings should not be negative, found {list(paddings)}")
+        raise ctx.error(f"paddings must not be negative, found {list(paddings)}")
     return [(paddings[2 * i], paddings[2 * i + 1]) for i in range(rank)]
 
 
@@ -106,13 +106,13 @@ MODES_2D = ("constant", "reflect", "edge")
 
 def _borders_2d(ctx: Context, paddings: Sequence[int], rank: int, mode: str, data_format: str) -> list[Border]:
     if rank != 4:
-        raise ctx.error(f"X should have four dimensions, found {rank}")
+        raise ctx.error(f"X must have four dimensions, found {rank}")
     if len(paddings) != 4:
-        raise ctx.error(f"paddings should hold [top, bottom, left, right], found {list(paddings)}")
+        raise ctx.error(f"paddings must hold [top, bottom, left, right], found {list(paddings)}")
     if mode not in MODES_2D:
-        raise ctx.error(f"mode should be one of {', '.join(MODES_2D)}, found {mode!r}")
+        raise ctx.error(f"mode must be one of {', '.join(MODES_2D)}, found {mode!r}")
     if data_format not in ("NCHW", "NHWC"):
-        raise ctx.error(f"data_format should be NCHW or NHWC, found {data_format!r}")
+        raise ctx.error(f"data_format must be NCHW or NHWC, found {data_format!r}")
     top, bottom, left, right = paddings
     if data_format == "NCHW":
         return [(0, 0), (0, 0), (top, bottom), (left, right)]
@@ -172,13 +172,13 @@ PAD3D: dict[str, AttrSpec | float | str] = {
 
 def _borders_3d(ctx: Context, paddings: Sequence[int], rank: int, mode: str, data_format: str) -> list[Border]:
     if rank != 5:
-        raise ctx.error(f"X should have five dimensions, found {rank}")
+        raise ctx.error(f"X must have five dimensions, found {rank}")
     if len(paddings) != 6:
-        raise ctx.error(f"paddings should hold six numbers (left, right, top, ...), found {list(paddings)}")
+        raise ctx.error(f"paddings must hold six numbers (left, right, top, ...), found {list(paddings)}")
     if mode not in MODES_3D:
-        raise ctx.error(f"mode should be one of {', '.join(MODES_3D)}, found {mode!r}")
+        raise ctx.error(f"mode must be one of {', '.join(MODES_3D)}, found {mode!r}")
     if data_format not in ("NCDHW", "NDHWC"):
-        raise ctx.error(f"data_format should be NCDHW or NDHWC, found {data_format!r}")
+        raise ctx.error(f"data_format must be NCDHW or NDHWC, found {data_format!r}")
     space = [(paddings[4], paddings[5]), (paddings[2], paddings[3]), (paddings[0], paddings[1])]
     return [(0, 0), (0, 0), *space] if data_format == "NCDHW" else [(0, 0), *space, (0, 0)]
 
@@ -223,7 +223,7 @@ def pad3d_grad(
 def _borders_like(ctx: Context, x: Sequence[int], y: Sequence[int]) -> list[Border]:
     fits = len(x) == len(y) and all(wide >= narrow or wide < 0 for wide, narrow in zip(x, y, strict=True))
     if not fits:
-        raise ctx.error(f"Y of shape {list(y)} should fit into X of shape {list(x)}")
+        raise ctx.error(f"Y of shape {list(y)} must fit into X of shape {list(x)}")
     return [(0, wide - narrow) for wide, narrow in zip(x, y, strict=True)]
 
 

@@ -19,12 +19,12 @@ CHUNK_BYTES = 4096
 def _columns(ctx: Context, shapes: list[tuple[int, ...]], start_index: int, length: int) -> slice:
     """The range of columns that is taken from every matrix."""
     if not shapes:
-        raise ctx.error("X should have at least one tensor")
+        raise ctx.error("X must have at least one tensor")
     if not all(len(shape) == 2 for shape in shapes):
-        raise ctx.error(f"X should be matrices, found shapes {shapes}")
+        raise ctx.error(f"X must be matrices, found shapes {shapes}")
     known = {shape for shape in shapes if min(shape) >= 0}
     if len(known) > 1:
-        raise ctx.error(f"the matrices of X should have one shape, found {sorted(known)}")
+        raise ctx.error(f"the matrices of X must have one shape, found {sorted(known)}")
     width = shapes[0][1]
     start = axis_in(ctx, start_index, width, "start_index")
     stop = width if length < 0 else start + length
@@ -136,14 +136,14 @@ def coalesce_tensor(
     names = ctx.op.input("Input"), ctx.op.output("Output")
     if not len(names[0]) == len(names[1]) > 0:
         raise ctx.error(
-            f"Input and Output should have the same number of variables, found {len(names[0])}, {len(names[1])}"
+            f"Input and Output must have the same number of variables, found {len(names[0])}, {len(names[1])}"
         )
     if check_name and names[0] != names[1]:
         raise ctx.error("check_name requires the same names in Input and Output")
     wanted = ctx.dtype(dtype)
     for x in Input:
         if x.dtype != wanted:
-            raise ctx.error(f"Input should be of the data type {wanted} of the attribute dtype, found {x.dtype}")
+            raise ctx.error(f"Input must be of the data type {wanted} of the attribute dtype, found {x.dtype}")
     chunk = CHUNK_BYTES // wanted.itemsize
     starts, total = [], 0
     for x in Input:

@@ -15,7 +15,7 @@ from fluidtool.proto.enums import VarType
 def _scalar(ctx: OpContext, values: Any, slot: str) -> Any:
     """The one number of a tensor, on the host, in its data type."""
     if values.size != 1:
-        raise ctx.error(f"input {slot} should hold one number, found a tensor of shape {values.shape}")
+        raise ctx.error(f"input {slot} must hold one number, found a tensor of shape {values.shape}")
     return ctx.host(values).reshape(-1)[0]
 
 
@@ -27,7 +27,7 @@ def range_(ctx: OpContext, Start: Any, End: Any, Step: Any) -> Any:
     """
     start, end, step = _scalar(ctx, Start, "Start"), _scalar(ctx, End, "End"), _scalar(ctx, Step, "Step")
     if step == 0:
-        raise ctx.error("Step should not be 0")
+        raise ctx.error("Step must not be 0")
     if start != end and (start < end) != (step > 0):
         raise ctx.error(f"Step {step} does not lead from Start {start} to End {end}")
     if Start.dtype.kind == "f":
@@ -53,7 +53,7 @@ def linspace(ctx: OpContext, Start: Any, Stop: Any, Num: Any) -> Any:
     """
     count = number(ctx, Num, "Num")
     if not count > 0:
-        raise ctx.error(f"Num should be positive, found {count}")
+        raise ctx.error(f"Num must be positive, found {count}")
     dtype = ctx.dtype(later_attr(ctx, "dtype", None)) if ctx.op.has_attr("dtype") else Start.dtype
     exact = dtype if dtype.kind == "f" else ctx.np.dtype("float64")
     start, stop = (exact.type(dtype.type(_scalar(ctx, v, slot))) for v, slot in ((Start, "Start"), (Stop, "Stop")))
@@ -83,9 +83,7 @@ def eye(ctx: OpContext, *, dtype: int, num_rows: int, num_columns: int) -> Any:
     """Ones on the diagonal of a num_rows x num_columns matrix of zeros; -1 columns: as many as rows (1.8.5 eye_op.h)."""
     columns = num_rows if num_columns == -1 else num_columns
     if not (num_rows >= 0 and columns >= 0):
-        raise ctx.error(
-            f"num_rows should be at least 0 and num_columns at least -1, found {num_rows} and {num_columns}"
-        )
+        raise ctx.error(f"num_rows must be at least 0 and num_columns at least -1, found {num_rows} and {num_columns}")
     return ctx.xp.eye(num_rows, columns, dtype=ctx.dtype(dtype))
 
 
@@ -99,7 +97,7 @@ def logspace(ctx: OpContext, Start: Any, Stop: Any, Num: Any, Base: Any, *, dtyp
     """Base to the power of Num numbers evenly spaced from Start to Stop (Paddle 2.6.2 logspace_kernel.cc)."""
     count = number(ctx, Num, "Num")
     if not count > 0:
-        raise ctx.error(f"Num should be positive, found {count}")
+        raise ctx.error(f"Num must be positive, found {count}")
     start, stop, base = (float(_scalar(ctx, v, s)) for v, s in ((Start, "Start"), (Stop, "Stop"), (Base, "Base")))
     return ctx.array(base ** ctx.np.linspace(start, stop, count), dtype)
 

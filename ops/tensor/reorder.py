@@ -17,7 +17,7 @@ from fluidtool.tensor import LoDTensorArray
 def _axes(ctx: Context, axes: list[int], rank: int, name: str) -> list[int]:
     places = [axis_in(ctx, axis, rank, f"every axis of {name}") for axis in axes]
     if len(set(places)) != len(places):
-        raise ctx.error(f"{name} should name every axis once, found {list(axes)}")
+        raise ctx.error(f"{name} must name every axis once, found {list(axes)}")
     return places
 
 
@@ -78,7 +78,7 @@ def _rolled(ctx: OpContext, X: Any, shifts: list[int], dims: list[int], sign: in
     if not axes and len(shifts) == 1:
         return ctx.xp.roll(X, sign * shifts[0])
     if len(axes) != len(shifts):
-        raise ctx.error(f"dims {list(axes)} and shifts {list(shifts)} should be of one length")
+        raise ctx.error(f"dims {list(axes)} and shifts {list(shifts)} must be of one length")
     places = [axis_in(ctx, axis, X.ndim, "every axis of dims") for axis in axes]
     return ctx.xp.roll(X, tuple(sign * shift for shift in shifts), axis=tuple(places))
 

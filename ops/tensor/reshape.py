@@ -146,7 +146,7 @@ def _(ctx: InferContext, DOut: TensorMeta, DDX: TensorMeta) -> TensorMeta:
 def _flat(ctx: Context, shape: Sequence[int], axis: int) -> tuple[int, ...]:
     rank = len(shape)
     if not 0 <= axis <= rank:
-        raise ctx.error(f"axis should be in [0, {rank}] for X of shape {list(shape)}, found {axis}")
+        raise ctx.error(f"axis must be in [0, {rank}] for X of shape {list(shape)}, found {axis}")
     if not rank:
         return (1,)  # a single number, in Paddle 2.6
     outer, inner = shape[:axis], shape[axis:]
@@ -200,7 +200,7 @@ def _contiguous(ctx: Context, shape: Sequence[int], start: int, stop: int) -> tu
         return (1,)
     first, last = axis_in(ctx, start, len(shape), "start_axis"), axis_in(ctx, stop, len(shape), "stop_axis")
     if first > last:
-        raise ctx.error(f"stop_axis should not lie before start_axis, found {start} to {stop}")
+        raise ctx.error(f"stop_axis must not lie before start_axis, found {start} to {stop}")
     return (*shape[:first], _product(shape[first : last + 1]), *shape[last + 1 :])
 
 

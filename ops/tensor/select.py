@@ -23,7 +23,7 @@ def _select_where(ctx: OpContext, Index: Any, shape: tuple[int, ...], dim: int) 
     axis = axis_in(ctx, dim, len(shape), "dim")
     column = Index.ndim == 2 and Index.shape[1] == 1
     if not (Index.ndim == 1 or column):
-        raise ctx.error(f"Index should have the shape [n], found {Index.shape}")
+        raise ctx.error(f"Index must have the shape [n], found {Index.shape}")
     in_range(ctx, Index, shape[axis], "Index", f"the size of axis {axis} of X")
     return (*(slice(None),) * axis, Index.reshape(-1))
 
@@ -53,9 +53,7 @@ def index_select_grad(ctx: OpContext, X: Any, Index: Any, Out_grad: Any, *, dim:
 def _sampled(ctx: OpContext, X: Any, Index: Any) -> tuple[Any, ...]:
     fits = X.ndim == Index.ndim == 2 and len(X) == len(Index)
     if not fits:
-        raise ctx.error(
-            f"X and Index should be matrices with the same number of rows, found {X.shape} and {Index.shape}"
-        )
+        raise ctx.error(f"X and Index must be matrices with the same number of rows, found {X.shape} and {Index.shape}")
     in_range(ctx, Index, X.shape[1], "Index", "the row length of X")
     return index_grid(ctx, Index.shape, 1, Index)
 
@@ -83,7 +81,7 @@ def _chosen(ctx: OpContext, Ids: Any, count: int, rows: int) -> Any:
     ids = Ids.reshape(-1)
     in_range(ctx, ids, count, "Ids", "the number of tensors in X")
     if len(ids) != rows:
-        raise ctx.error(f"Ids should choose for each of the {rows} rows of X, found shape {Ids.shape}")
+        raise ctx.error(f"Ids must choose for each of the {rows} rows of X, found shape {Ids.shape}")
     return ids
 
 
@@ -91,9 +89,9 @@ def _chosen(ctx: OpContext, Ids: Any, count: int, rows: int) -> Any:
 def multiplex(ctx: OpContext, Ids: Any, X: list[Any]) -> Any:
     """Row i of the tensor X[Ids[i]], for every i (Paddle 1.8.5 multiplex_op.h)."""
     if not X:
-        raise ctx.error("X should have at least one tensor")
+        raise ctx.error("X must have at least one tensor")
     if len({tuple(x.shape) for x in X}) != 1:
-        raise ctx.error(f"the tensors of X should have one shape, found {[x.shape for x in X]}")
+        raise ctx.error(f"the tensors of X must have one shape, found {[x.shape for x in X]}")
     same_dtype(ctx, X[0], X, "the tensors of X")
     ids = _chosen(ctx, Ids, len(X), len(X[0]))
     return ctx.xp.stack(X)[ids, ctx.xp.arange(len(ids))]
@@ -126,7 +124,7 @@ def _along(ctx: OpContext, Input: Any, Index: Any, Axis: int) -> tuple[Any, ...]
     )
     if not fits:
         raise ctx.error(
-            f"Index of shape {Index.shape} should not exceed Input of shape {Input.shape} outside of axis {axis}"
+            f"Index of shape {Index.shape} must not exceed Input of shape {Input.shape} outside of axis {axis}"
         )
     in_range(ctx, Index, Input.shape[axis], "Index", f"the size of axis {axis} of Input")
     return index_grid(ctx, Index.shape, axis, Index)
@@ -165,14 +163,14 @@ def put_along_axis(
 ) -> Any:
     """Input with Value put in, added, multiplied ... at the places that take_along_axis would read (Paddle 2.6.2)."""
     if Reduce not in REDUCE:
-        raise ctx.error(f"Reduce should be one of {', '.join(REDUCE)}, found {Reduce!r}")
+        raise ctx.error(f"Reduce must be one of {', '.join(REDUCE)}, found {Reduce!r}")
     where = tuple(ctx.host(place) for place in _along(ctx, Input, Index, Axis))
     out = ctx.host(Input).copy()
     fits = Value.ndim <= Index.ndim and all(
         have in (1, want) for have, want in zip(Value.shape[::-1], Index.shape[::-1], strict=False)
     )
     if not fits:
-        raise ctx.error(f"Value of shape {Value.shape} should broadcast to the shape of Index, {Index.shape}")
+        raise ctx.error(f"Value of shape {Value.shape} must broadcast to the shape of Index, {Index.shape}")
     values = ctx.np.broadcast_to(ctx.host(Value), Index.shape)
     if Reduce == "assign":
         out[where] = values
@@ -200,7 +198,7 @@ def _(ctx: InferContext, Input: TensorMeta, Index: TensorMeta, Value: TensorMeta
 def masked_select(ctx: OpContext, X: Any, Mask: Any) -> Any:
     """The elements of X where Mask holds, in order, one dimension (Paddle 2.6.2 masked_select_kernel.cc)."""
     if Mask.dtype.kind != "b":
-        raise ctx.error(f"Mask should be bool, found {Mask.dtype}")
+        raise ctx.error(f"Mask must be bool, found {Mask.dtype}")
     shape = ctx.np.broadcast_shapes(X.shape, Mask.shape)
     return ctx.xp.broadcast_to(X, shape)[ctx.xp.broadcast_to(Mask, shape)]
 
@@ -224,7 +222,7 @@ def index_add(ctx: OpContext, X: Any, Index: Any, AddValue: Any, *, axis: int) -
     out = X.copy()
     where = _select_where(ctx, Index, X.shape, axis)
     if tuple(AddValue.shape) != tuple(out[where].shape):
-        raise ctx.error(f"AddValue should have the shape {out[where].shape}, found {AddValue.shape}")
+        raise ctx.error(f"AddValue must have the shape {out[where].shape}, found {AddValue.shape}")
     ctx.add_at(out, where, AddValue)
     return out
 

@@ -31,7 +31,7 @@ def _places(
 ) -> tuple[slice, ...]:
     if not len(axes) == len(starts) == len(ends) == len(steps):
         raise ctx.error(
-            f"axes, starts, ends and steps should be of one length, found {[len(v) for v in (axes, starts, ends, steps)]}"
+            f"axes, starts, ends and steps must be of one length, found {[len(v) for v in (axes, starts, ends, steps)]}"
         )
     cut = [slice(None)] * len(shape)
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
@@ -45,7 +45,7 @@ def _value_shape(ctx: OpContext, region: tuple[int, ...], dropped: list[int], ad
     """The shape that a value for this region has: without the axes of an index, with the axes of None."""
     places = {axis_in(ctx, axis, len(region), "every axis of decrease_axes") for axis in dropped}
     if not all(region[p] == 1 for p in places):
-        raise ctx.error(f"decrease_axes {dropped} should have size 1 in {list(region)}")
+        raise ctx.error(f"decrease_axes {dropped} must have size 1 in {list(region)}")
     shape = [size for axis, size in enumerate(region) if axis not in places]
     for axis in added:
         shape.insert(axis, 1)

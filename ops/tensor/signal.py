@@ -16,17 +16,17 @@ NORMALIZATIONS = ("backward", "ortho", "forward")
 def _frame_axis(ctx: Context, axis: int, rank: int) -> bool:
     """Whether frames lie along the last axis (-1) rather than the first (0)."""
     if axis not in (0, -1):
-        raise ctx.error(f"axis should be 0 or -1, found {axis}")
+        raise ctx.error(f"axis must be 0 or -1, found {axis}")
     if rank < 1:
-        raise ctx.error("X should have at least one dimension")
+        raise ctx.error("X must have at least one dimension")
     return axis == -1
 
 
 def _frame_count(ctx: Context, length: int, frame_length: int, hop_length: int) -> int:
     if hop_length <= 0:
-        raise ctx.error(f"hop_length should be positive, found {hop_length}")
+        raise ctx.error(f"hop_length must be positive, found {hop_length}")
     if not (frame_length > 0 and (length < 0 or frame_length <= length)):
-        raise ctx.error(f"frame_length should be positive and not above the length {length} of X, found {frame_length}")
+        raise ctx.error(f"frame_length must be positive and not above the length {length} of X, found {frame_length}")
     return -1 if length < 0 else 1 + (length - frame_length) // hop_length
 
 
@@ -54,9 +54,9 @@ def overlap_add(ctx: OpContext, X: Any, *, hop_length: int, axis: int) -> Any:
     """The inverse of `frame`: frames added up where they overlap (Paddle 2.6.2 overlap_add_kernel.cc)."""
     last = _frame_axis(ctx, axis, X.ndim)
     if X.ndim < 2:
-        raise ctx.error(f"X should have at least two dimensions, found shape {X.shape}")
+        raise ctx.error(f"X must have at least two dimensions, found shape {X.shape}")
     if hop_length <= 0:
-        raise ctx.error(f"hop_length should be positive, found {hop_length}")
+        raise ctx.error(f"hop_length must be positive, found {hop_length}")
     frames = X if last else ctx.xp.moveaxis(X, (0, 1), (-1, -2))
     length, count = frames.shape[-2:]
     out = ctx.xp.zeros((*frames.shape[:-2], (count - 1) * hop_length + length), X.dtype)
@@ -76,13 +76,13 @@ def _(ctx: InferContext, X: TensorMeta, *, hop_length: int, axis: int) -> Tensor
 def _axes(ctx: Context, axes: list[int], rank: int) -> tuple[int, ...]:
     places = tuple(axis_in(ctx, axis, rank, "every axis of axes") for axis in axes)
     if not len(set(places)) == len(places) > 0:
-        raise ctx.error(f"axes should name some axes, each once, found {list(axes)}")
+        raise ctx.error(f"axes must name some axes, each once, found {list(axes)}")
     return places
 
 
 def _norm(ctx: OpContext, normalization: str) -> str:
     if normalization not in NORMALIZATIONS:
-        raise ctx.error(f"normalization should be one of {', '.join(NORMALIZATIONS)}, found {normalization!r}")
+        raise ctx.error(f"normalization must be one of {', '.join(NORMALIZATIONS)}, found {normalization!r}")
     return normalization
 
 
@@ -128,7 +128,7 @@ def fft_c2r(ctx: OpContext, X: Any, *, axes: list[int], normalization: str, forw
     places = _axes(ctx, axes, X.ndim)
     size = last_dim_size or 2 * (X.shape[places[-1]] - 1)
     if size <= 0:
-        raise ctx.error(f"last_dim_size should be positive, found {size}")
+        raise ctx.error(f"last_dim_size must be positive, found {size}")
     norm = _norm(ctx, normalization)
     sizes = [X.shape[place] for place in places[:-1]] + [size]
     half = X.conj() if forward else X
@@ -154,9 +154,9 @@ def _(ctx: InferContext, X: TensorMeta, *, axes: list[int], last_dim_size: int) 
 def stft(ctx: OpContext, X: Any, Window: Any, *, n_fft: int, hop_length: int, normalized: bool, onesided: bool) -> Any:
     """The spectra of windowed frames of X [batch, length]: [batch, frequencies, frames] (Paddle 2.6.2 stft_kernel)."""
     if X.ndim != 2:
-        raise ctx.error(f"X should have the shape [batch, length], found {X.shape}")
+        raise ctx.error(f"X must have the shape [batch, length], found {X.shape}")
     if tuple(Window.shape) != (n_fft,):
-        raise ctx.error(f"Window should have the shape [{n_fft}], found {Window.shape}")
+        raise ctx.error(f"Window must have the shape [{n_fft}], found {Window.shape}")
     count = _frame_count(ctx, X.shape[1], n_fft, hop_length)
     places = ctx.xp.arange(count)[:, None] * hop_length + ctx.xp.arange(n_fft)
     out = ctx.xp.fft.fft(X[:, places] * Window, axis=-1, norm="ortho" if normalized else "backward")

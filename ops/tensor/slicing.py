@@ -37,7 +37,7 @@ def bounds(ctx: Context, start: int, end: int, size: int, axis: int, decreased: 
     empty_allowed = saved_since(ctx, 2, 0) and not decreased
     if not (low < high or (low == high and empty_allowed)):
         raise ctx.error(
-            f"the range {start}:{end} of axis {axis} of size {size} is empty; its end should be after its start"
+            f"the range {start}:{end} of axis {axis} of size {size} is empty; its end must be after its start"
         )
     return low, high
 
@@ -49,7 +49,7 @@ def without_axes(
     places = {axis_in(ctx, axis, len(shape), "every axis of decrease_axis") for axis in dropped}
     for place in places:
         if shape[place] not in (1, -1):
-            raise ctx.error(f"axis {place} of decrease_axis should be cut to size 1, found {shape[place]}")
+            raise ctx.error(f"axis {place} of decrease_axis must be cut to size 1, found {shape[place]}")
     kept = tuple(size for place, size in enumerate(shape) if place not in places)
     return kept or if_nothing_is_left
 
@@ -60,7 +60,7 @@ def slices(
     """One Python slice per axis."""
     if not len(axes) == len(starts) == len(ends):
         raise ctx.error(
-            f"axes, starts and ends should be of one length, found {len(axes)}, {len(starts)} and {len(ends)}"
+            f"axes, starts and ends must be of one length, found {len(axes)}, {len(starts)} and {len(ends)}"
         )
     cut = [slice(None)] * len(shape)
     for axis, start, end in zip(axes, starts, ends, strict=True):

@@ -69,9 +69,9 @@ def _retied(ctx: OpContext, rows: Any, index: Any, tied: Any, k: int) -> Any:
 def _how_many(ctx: OpContext, X: Any, K: Any, k: int, axis: int) -> int:
     count = k if K is None else number(ctx, K, "K")
     if X.ndim <= 0:
-        raise ctx.error("X should have at least one dimension")
+        raise ctx.error("X must have at least one dimension")
     if not 1 <= count <= X.shape[axis]:
-        raise ctx.error(f"k should be in [1, {X.shape[axis]}], the size of axis {axis} of X, found {count}")
+        raise ctx.error(f"k must be in [1, {X.shape[axis]}], the size of axis {axis} of X, found {count}")
     return count
 
 
@@ -88,7 +88,7 @@ def top_k(ctx: OpContext, X: Any, K: Any, *, k: int) -> Any:
 @top_k.infer
 def _(ctx: InferContext, X: TensorMeta, K: TensorMeta | None, *, k: int) -> dict[str, TensorMeta]:
     if X.rank <= 0:
-        raise ctx.error("X should have at least one dimension")
+        raise ctx.error("X must have at least one dimension")
     count = k if K is None else -1
     if X.shape[-1] >= 0 and count > X.shape[-1]:
         raise ctx.error(f"k is {k}, but the rows of X have {X.shape[-1]} elements")
@@ -192,7 +192,7 @@ def _extreme_index(ctx: OpContext, X: Any, sign: int, axis: int, keepdims: bool,
 def _index_type(ctx: OpContext, dtype: int) -> Any:
     wanted = VarType.INT64 if dtype < 0 else dtype
     if wanted not in (VarType.INT32, VarType.INT64):
-        raise ctx.error(f"dtype should be INT32, INT64 or -1, found {dtype}")
+        raise ctx.error(f"dtype must be INT32, INT64 or -1, found {dtype}")
     return ctx.dtype(wanted)
 
 

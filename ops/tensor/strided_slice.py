@@ -54,7 +54,7 @@ def _slices(
 ) -> tuple[slice, ...]:
     if not len(axes) == len(starts) == len(ends) == len(strides):
         raise ctx.error(
-            "axes, starts, ends and strides should be of one length, found "
+            "axes, starts, ends and strides must be of one length, found "
             f"{len(axes)}, {len(starts)}, {len(ends)} and {len(strides)}"
         )
     cut = [slice(None)] * len(shape)

@@ -15,7 +15,7 @@ ATTRS = {"axis": required(INTS), "data_format": "AnyLayout", "use_quantizer": Fa
 
 def permutation(ctx: Context, axis: Sequence[int], rank: int) -> list[int]:
     """The order of dimensions, counted from the front; fails unless it names each exactly once."""
-    fault = f"axis should name each of the {rank} dimensions of X once, found {list(axis)}"
+    fault = f"axis must name each of the {rank} dimensions of X once, found {list(axis)}"
     if len(axis) != rank:
         raise ctx.error(fault)
     order = [axis_in(ctx, place, rank, "every entry of axis") for place in axis]

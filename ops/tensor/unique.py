@@ -25,13 +25,13 @@ def _in_order_of_appearance(ctx: OpContext, X: Any) -> tuple[Any, Any, Any]:
 
 def _index_dtype(ctx: Context, dtype: int) -> VarType:
     if dtype not in (VarType.INT32, VarType.INT64):
-        raise ctx.error(f"dtype should be INT32 or INT64, found {dtype}")
+        raise ctx.error(f"dtype must be INT32 or INT64, found {dtype}")
     return VarType(dtype)
 
 
 def _vector(ctx: OpContext, X: Any) -> Any:
     if X.ndim != 1:
-        raise ctx.error(f"X should have one dimension, found shape {X.shape}")
+        raise ctx.error(f"X must have one dimension, found shape {X.shape}")
     if X.size <= 0:
         raise ctx.error("X is empty")
     return X

@@ -168,7 +168,7 @@ def test_a_truncated_parameter(tmp_path: Path, x: Path, combined: bool) -> None:
     path = folder / ("__params__" if combined else "w")
     os.truncate(path, path.stat().st_size - 8)
     message = refuse(UNREADABLE, "run", folder, "--feed", x)
-    assert str(path) in message and "should take 48 bytes, but 40 bytes are left" in message
+    assert str(path) in message and "takes 48 bytes, but only 40 are left" in message
 
 
 def test_parameters_of_another_program(x: Path, tmp_path: Path) -> None:
@@ -363,7 +363,7 @@ def test_an_expectation_of_what_does_not_exist(model: Path, x: Path, tmp_path: P
 def test_more_expectations_than_outputs(model: Path, x: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "golden.npz", BIAS, BIAS)
     message = refuse(USAGE, "run", model, "--feed", x, "--expect", tmp_path / "golden.npz")
-    assert "has 2 arrays, but 1 outputs are fetched" in message
+    assert "must have one array per output that is fetched (1), found 2" in message
 
 
 def test_an_expectation_that_is_not_there(model: Path, x: Path) -> None:
@@ -378,8 +378,8 @@ def test_an_expectation_that_is_not_there(model: Path, x: Path) -> None:
         (["--repeat", "0"], "--repeat"),
         (["--batch", "0"], "--batch"),
         (["--seed", "-1"], "--seed"),
-        (["--device", "tpu"], "expected cpu, gpu or gpu:N"),
-        (["--device", "gpu:x"], "expected cpu, gpu or gpu:N"),
+        (["--device", "tpu"], "--device must be cpu, gpu or gpu:N"),
+        (["--device", "gpu:x"], "--device must be cpu, gpu or gpu:N"),
         (["--allow-files", "nowhere"], "--allow-files nowhere is not a folder"),
         (["-o", "-", "--json"], "both write to standard output"),
     ],

@@ -120,7 +120,7 @@ def test_one_program_that_cannot_be_read_does_not_hide_the_others(tmp_path: Path
 
 
 def test_parameters_of_several_models_are_not_one_file(tmp_path: Path) -> None:
-    assert "--params belongs to one model" in error_of(call("check", DIGITS, PAIR, "--params", tmp_path))
+    assert "--params applies to one model" in error_of(call("check", DIGITS, PAIR, "--params", tmp_path))
 
 
 def test_the_program_only(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def test_what_is_no_model_has_no_names(path: str) -> None:
 
 
 def test_another_shell() -> None:
-    assert "name one of bash, zsh, fish" in error_of(call("completion", env={"SHELL": "/bin/csh"}))
+    assert "expected one of bash, zsh, fish" in error_of(call("completion", env={"SHELL": "/bin/csh"}))
     assert call("completion", env={"SHELL": "/usr/bin/fish"}).stdout == SCRIPTS["fish"]
 
 

@@ -81,7 +81,7 @@ def test_outputs_that_differ_have_exit_code_1(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (["--to", "onx"], "did you mean onnx?"),
-        (["--opset", "12"], "opset 12 is not offered; choose one from 13 to 23"),
+        (["--opset", "12"], "the opset must be 13 to 23, found 12"),
         (["--feed", "x.npy"], "--feed applies to verification; give --verify too"),
         (["--tolerance", "0.1"], "--tolerance applies to verification; give --verify too"),
         (["--verify", "--tolerance", "-1"], "the tolerance must not be negative"),

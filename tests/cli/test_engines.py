@@ -70,7 +70,7 @@ def test_an_unknown_engine_is_a_usage_error(model: Path, x: Path) -> None:
     assert result.exit_code == 2
     assert (
         error_of(result)
-        == "there is no engine 'tpu'; the engines are auto, native, numpy, onnxruntime, openvino [FT200]"
+        == "there is no engine 'tpu'; expected one of auto, native, numpy, onnxruntime, openvino [FT200]"
     )
 
 
@@ -137,7 +137,7 @@ def test_the_native_engine_asked_for_by_name_runs_although_it_is_switched_off(of
 def test_an_unknown_precision_is_a_usage_error(command: tuple[str, ...], model: Path) -> None:
     result = call(*command, model, "--precision", "half")
     assert result.exit_code == 2
-    assert error_of(result) == "there is no precision 'half'; the precisions are float32, bf16 [FT200]"
+    assert error_of(result) == "there is no precision 'half'; expected one of float32, bf16 [FT200]"
 
 
 def test_numpy_does_not_round(model: Path, x: Path) -> None:
@@ -380,7 +380,7 @@ def test_the_previewed_steps_are_those_of_a_run(on: None) -> None:
 def test_a_plan_says_what_was_left_to_numpy_and_why(on: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(IMPORTERS, "sequence_pool")  # as if there were no kernel
     out = call("inspect", TOPICS, "--plan").stdout
-    assert re.search(r"^sequence_pool +no kernel$", out, re.MULTILINE)
+    assert re.search(r"^sequence_pool +no native kernel$", out, re.MULTILINE)
 
 
 CLICKS = """
@@ -436,7 +436,7 @@ def test_json_of_version_is_one_document(off: None) -> None:
 @pytest.mark.parametrize("text", ["0", "000", "abc", "-1", "2.5", "1e3", "٣", "1 2"])
 def test_a_number_of_threads_that_is_none_is_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLUIDTOOL_THREADS", text)
-    with pytest.raises(UsageError, match=r"FLUIDTOOL_THREADS is .* expected at least 1"):
+    with pytest.raises(UsageError, match=r"FLUIDTOOL_THREADS must be at least 1, .* found"):
         threads.thread_count()
 
 
@@ -468,4 +468,4 @@ def test_threads_of_a_run_are_no_more_than_processors(model: Path, x: Path, monk
 def test_a_command_says_which_variable_is_wrong(model: Path, x: Path) -> None:
     wrong = {"FLUIDTOOL_NATIVE": "", "FLUIDTOOL_THREADS": "abc"}
     done = process("run", model, "--feed", x, "--engine", "native", env=wrong, text=True)
-    assert done.returncode == 2 and "FLUIDTOOL_THREADS is 'abc'" in done.stderr
+    assert done.returncode == 2 and "FLUIDTOOL_THREADS must be at least 1" in done.stderr

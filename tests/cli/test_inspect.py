@@ -271,7 +271,7 @@ def test_a_damaged_parameter_is_named_and_the_others_are_shown(tmp_path: Path) -
     assert result.exit_code == 0
     assert re.search(r"^parameters +12 \(.*\), of which 10 can be read$", result.stdout, re.MULTILINE)
     assert re.search(r"^fc_0\.b_0 +missing$", result.stdout, re.MULTILINE)
-    assert re.search(r"^fc_0\.w_0 .* should take 20480 bytes, but 73 bytes are left", result.stdout, re.MULTILINE)
+    assert re.search(r"^fc_0\.w_0 .* takes 20480 bytes, but only 73 are left", result.stdout, re.MULTILINE)
 
 
 def test_statistics_of_a_damaged_model_are_those_of_what_can_be_read(tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def test_wrong_requests_are_refused(tmp_path: Path) -> None:
         "--engine", "cloud", path
     )
     assert "give --engine ray" in refused("--ray-address", "auto", path)
-    assert "to resume needs checkpoints; name their folder with --checkpoint DIR" in refused("--resume", path)
+    assert "resuming needs checkpoints; name their folder with --checkpoint DIR" in refused("--resume", path)
     assert "is not a job" in refused(tmp_path / "nowhere")
     assert "not the manifest of a job" in refused(tmp_path)
 
@@ -146,4 +146,4 @@ def test_the_table_has_rate_loss_and_bytes(status: RoleStatus) -> None:
 
 def test_a_line_says_how_things_stand(status: RoleStatus) -> None:
     assert status_text([status]) == "trainer_0 step 30, 10.0 steps/s, loss 0.25"
-    assert status_text([RoleStatus("trainer_0", "trainer")]) == "1 roles, none has reported yet"
+    assert status_text([RoleStatus("trainer_0", "trainer")]) == "1 role, none has reported yet"

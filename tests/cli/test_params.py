@@ -57,7 +57,7 @@ def test_a_result_is_replaced_only_by_force(tmp_path: Path) -> None:
         (["diff", DIGITS], "diff takes 2 sources, found 1"),
         (["list", DIGITS, PAIR], "list takes 1 source, found 2"),
         (["merge", DIGITS], "merge needs --output OUT"),
-        (["list", DIGITS, "-o", "w"], "list writes nothing; leave --output out"),
+        (["list", DIGITS, "-o", "w"], "list writes nothing; omit --output"),
         (["rename", DIGITS, "-o", "w"], "rename takes OLD=NEW"),
         (["rename", DIGITS, "a=", "-o", "w"], "rename takes OLD=NEW"),
         (["rename", DIGITS, "a=b", "a=c", "-o", "w"], "each name once"),

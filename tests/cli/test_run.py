@@ -306,7 +306,7 @@ def test_an_expectation_that_is_not_met(model: Path, x: Path, tmp_path: Path) ->
     golden = expectation(model, x, tmp_path / "golden.npz", sum=wrong)
     result = call("run", model, "--feed", x, "--expect", golden)
     assert result.exit_code == 1
-    assert result.stderr.startswith(f"error: 1 of 2 outputs differ from {golden}")
+    assert result.stderr.startswith(f"error: 1 of 2 outputs differs from {golden}")
     assert re.search(r"sum +1 of 6 +\[1, 2\] +\S+ +\S+ +0\.5\n", result.stdout)
 
 

@@ -559,4 +559,4 @@ def test_a_damaged_checkpoint_is_refused(folder: Path, tmp_path: Path) -> None:
 
 
 def test_an_unknown_device(folder: Path) -> None:
-    assert "--device tpu is not a device" in refusal(folder, "--device", "tpu")
+    assert "--device must be cpu, gpu or gpu:N, found 'tpu'" in refusal(folder, "--device", "tpu")

@@ -277,7 +277,7 @@ def test_nothing_is_written_when_outputs_differ(model: Path, tmp_path: Path, mon
     monkeypatch.setattr(InferencePass, "run", lambda self, program, scope, keep=(): ruin(program, scope, keep))
     result = call("transpile", model, "--fuse", "drop-identity", "--verify", "-o", tmp_path / "out")
     assert result.exit_code == 1
-    assert "1 of 1 values differ (probability); nothing was written" in result.stderr
+    assert "1 of 1 value differs (probability); nothing was written" in result.stderr
     (row,) = [row for row in rows(result.stdout) if row[:1] == ["probability"]]
     assert row[1:3] == ["3", "3"]
     assert not (tmp_path / "out").exists()
@@ -301,7 +301,7 @@ def test_help_lists_the_passes() -> None:
         (["--fuse"], "there is no pass '-o'"),
         (["--fuse-bm"], "did you mean --fuse or --fuse-bn"),
         (["--fuse-bn", "--level", "1"], "--level applies to --memory-optimize"),
-        (["--memory-optimize", "--level", "2"], "expected 0 or 1"),
+        (["--memory-optimize", "--level", "2"], "--level must be 0 or 1, found 2"),
         (["--memory-optimize", "--skip", "imag"], "did you mean image?"),
         (["--fuse-bn", "--random"], "give --verify or --measure too"),
         (["--fuse-bn", "--rtol", "1e-3"], "--rtol applies to --verify"),

@@ -31,7 +31,7 @@ def test_what_is_folded_is_said(tmp_path: Path) -> None:
 def test_unknown_operators_are_drawn_and_named(tmp_path: Path) -> None:
     path = write_model(tmp_path / "model", named("x"))
     result = call("view", path, "-o", tmp_path / "a.svg")
-    assert result.exit_code == 0 and "1 operator drawn without being known: mystery" in result.stderr
+    assert result.exit_code == 0 and "1 operator of unknown types drawn: mystery" in result.stderr
 
 
 def test_json(tmp_path: Path) -> None:

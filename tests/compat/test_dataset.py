@@ -58,7 +58,7 @@ def test_mnist_gives_pixels_from_minus_one_to_one(home: Path) -> None:
 
 def test_mnist_with_other_files(home: Path) -> None:
     write_mnist(home, "train", b"\x03", magic=7)
-    with pytest.raises(UnreadableError, match=r"train-images.* should begin with 2051, not 7"):
+    with pytest.raises(UnreadableError, match=r"train-images.* must begin with 2051, not 7"):
         list(mnist.train()())
     (home / "mnist/train-images-idx3-ubyte.gz").write_bytes(b"text")
     with pytest.raises(UnreadableError, match=r"train-images-idx3-ubyte\.gz is not a complete gzip file"):
@@ -84,7 +84,7 @@ def test_uci_housing_scales_features_by_mean_and_range(home: Path) -> None:
     np.testing.assert_array_equal(uci_housing.predict_reader()[0], test[0][0])
 
 
-@pytest.mark.parametrize(("text", "message"), [("1 2 3", "found 3 numbers"), ("1 x", "should contain only numbers")])
+@pytest.mark.parametrize(("text", "message"), [("1 2 3", "found 3 numbers"), ("1 x", "must contain only numbers")])
 def test_uci_housing_with_another_file(home: Path, text: str, message: str) -> None:
     (home / "uci_housing/housing.data").write_text(text)
     with pytest.raises(UnreadableError, match=message):
@@ -146,13 +146,13 @@ def test_imikolov_gives_ngrams_and_sentences(home: Path) -> None:
 def test_imikolov_refuses_other_kinds_of_samples(home: Path) -> None:
     with pytest.raises(UsageError, match=r"NGRAM or DataType\.SEQ, found 3"):
         imikolov.train({"<unk>": 0}, 2, 3)
-    with pytest.raises(UsageError, match="should not be negative, found -1"):
+    with pytest.raises(UsageError, match="must not be negative, found -1"):
         imikolov.train({"<unk>": 0}, -1)
 
 
 def test_imikolov_archive_without_the_file(home: Path) -> None:
     pack(home / "imikolov/simple-examples.tgz", {"other": b""})
-    with pytest.raises(UnreadableError, match=r"should contain one file simple-examples/data/ptb\.train\.txt, found 0"):
+    with pytest.raises(UnreadableError, match=r"must contain one file simple-examples/data/ptb\.train\.txt, found 0"):
         imikolov.build_dict()
 
 
@@ -179,10 +179,10 @@ def test_movielens_joins_ratings_with_users_and_films(home: Path) -> None:
 
 def test_movielens_with_other_rows(home: Path) -> None:
     write_movielens(home, "1::3::5\n")
-    with pytest.raises(UnreadableError, match=r"ratings\.dat should have 4 columns, found the line '1::3::5'"):
+    with pytest.raises(UnreadableError, match=r"ratings\.dat must have 4 columns, found the line '1::3::5'"):
         list(movielens.train()())
     (home / "movielens/ml-1m.zip").write_bytes(b"PK")
-    with pytest.raises(UnreadableError, match=r"should be a zip file with ml-1m/users\.dat"):
+    with pytest.raises(UnreadableError, match=r"must be a zip file with ml-1m/users\.dat"):
         movielens.user_info()
 
 

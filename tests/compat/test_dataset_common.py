@@ -28,7 +28,7 @@ def test_download_downloads_nothing(home: Path) -> None:
 
 def test_download_refuses_another_file(home: Path) -> None:
     (home / "mnist/a.gz").write_bytes(b"abd")
-    with pytest.raises(UnreadableError, match=rf"a\.gz should have the MD5 sum {SUM}, found"):
+    with pytest.raises(UnreadableError, match=rf"a\.gz must have the MD5 sum {SUM}, found"):
         common.download("http://example.org/a.gz", "mnist", SUM)
 
 

@@ -71,7 +71,7 @@ def test_ppm_images_come_in_bgr() -> None:
 
 def test_ppm_images_that_are_cut_off(tmp_path: Path) -> None:
     (tmp_path / "a.ppm").write_bytes(ppm(np.zeros((2, 3, 3)))[:-1])
-    with pytest.raises(UnreadableError, match=r"a\.ppm should have 3×2 pixels, found 17 bytes"):
+    with pytest.raises(UnreadableError, match=r"a\.ppm must have 3×2 pixels, found 17 bytes"):
         image.load_image(tmp_path / "a.ppm")
 
 
@@ -135,7 +135,7 @@ def test_flowers_are_those_of_the_part_with_their_classes_from_zero(home: Path) 
 
 def test_flowers_with_other_files(home: Path) -> None:
     write_flowers(home, [1], {"trnid": [[2]]})
-    with pytest.raises(UnreadableError, match=r"setid\.mat should contain the array tstid, found trnid"):
+    with pytest.raises(UnreadableError, match=r"setid\.mat must contain the array tstid, found trnid"):
         flowers.train()
     with pytest.raises(UnreadableError, match=r"setid\.mat names image 2, but .*imagelabels\.mat has 1 labels"):
         flowers.test()

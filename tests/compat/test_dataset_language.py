@@ -73,7 +73,7 @@ def test_brackets_become_tags(brackets: list[str], tags: list[str]) -> None:
     ("words", "props", "message"),
     [
         (b"a\n\n", b"run A0\n\n", "found 'A0'"),
-        (b"a\nb\n\n", b"run (V*)\n-\n\n", "'a b' should have equally many columns"),
+        (b"a\nb\n\n", b"run (V*)\n-\n\n", "'a b' must have the same number of columns"),
         (b"a\n\n", b"- (V*)\n\n", "1 columns for 0 verbs in 'a'"),
         (b"a\n\n", b"run (A0*)\n\n", "no word of 'a' is tagged as the verb 'run'"),
         (b"a\n", b"run (V*)\n\n", "words.gz has 1 lines, but .*props.gz has 2"),
@@ -118,13 +118,13 @@ def test_wmt14_leaves_out_pairs_of_more_than_80_words(home: Path) -> None:
 
 def test_wmt14_needs_the_marks_and_one_dictionary(home: Path) -> None:
     write_wmt14(home, b"a\tx\n")
-    with pytest.raises(UnreadableError, match=r"the 1 first words of trg\.dict should include <e>"):
+    with pytest.raises(UnreadableError, match=r"the 1 first words of trg\.dict must include <e>"):
         list(wmt14.train(1)())
     pack(home / "wmt14/wmt14.tgz", {"a/src.dict": SOURCE, "b/src.dict": SOURCE})
-    with pytest.raises(UnreadableError, match=r"should contain one file src\.dict, found 2"):
+    with pytest.raises(UnreadableError, match=r"must contain one file src\.dict, found 2"):
         wmt14.get_dict(5)
     write_wmt14(home, b"a\tx\n", b"\xff")
-    with pytest.raises(UnreadableError, match=r"trg\.dict should be UTF-8 text"):
+    with pytest.raises(UnreadableError, match=r"trg\.dict must be UTF-8 text"):
         wmt14.get_dict(5)
 
 
@@ -186,12 +186,10 @@ def test_sentiment_cuts_words_from_signs_and_lets_kinds_alternate(home: Path, mo
 
 def test_sentiment_with_another_archive(home: Path) -> None:
     write_reviews(home, {"neutral/a.txt": "x"})
-    with pytest.raises(
-        UnreadableError, match=r"should contain movie_reviews/neg/\*\.txt and movie_reviews/pos/\*\.txt"
-    ):
+    with pytest.raises(UnreadableError, match=r"must contain movie_reviews/neg/\*\.txt and movie_reviews/pos/\*\.txt"):
         sentiment.get_word_dict()
     (home / "corpora/movie_reviews.zip").write_bytes(b"PK")
-    with pytest.raises(UnreadableError, match="should be a zip file"):
+    with pytest.raises(UnreadableError, match="must be a zip file"):
         sentiment.train()
 
 
@@ -232,7 +230,7 @@ def test_mq2007_keeps_what_is_said_of_a_document(ranked: Path) -> None:
 )
 def test_mq2007_with_other_lines(ranked: Path, line: str) -> None:
     ranked.write_text(line)
-    with pytest.raises(UnreadableError, match=r"train\.txt should have lines of a rank, qid:number and 46 features"):
+    with pytest.raises(UnreadableError, match=r"train\.txt must have lines of a rank, qid:number and 46 features"):
         list(mq2007.train())
 
 

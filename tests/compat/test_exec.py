@@ -171,7 +171,7 @@ def test_gpus_are_the_cpu_when_asked_for(tmp_path: Path) -> None:
 def test_another_device_is_the_scripts_own_affair(tmp_path: Path) -> None:
     done = execute(tmp_path, "", options=["--device", "gpu"])
     assert done.returncode == 2
-    assert "--device can be cpu, found 'gpu'" in done.stderr
+    assert "--device must be cpu, found 'gpu'" in done.stderr
 
 
 SCRIPTS = Path(__file__).parent / "scripts"

@@ -233,7 +233,7 @@ def test_python_takes_what_it_took(tmp_path: Path) -> None:
     )
     done = execute(tmp_path, source)
     assert done.stdout == "{'a': 1} [2]\n[1, 2, 3] False\n1\n['b', 'c'] 2 4\n"
-    assert done.stderr.count("takes no encoding") == 2
+    assert done.stderr.count("has taken no encoding") == 2
 
 
 def test_a_text_has_a_size(tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def test_a_missing_attribute_is_named_with_near_ones(paddle: Any) -> None:
 
 
 def test_a_missing_attribute_comes_with_a_list_of_what_is_there(paddle: Any) -> None:
-    with pytest.raises(NotOfferedError, match=r"Offered are .*, … \(\d+ names in all"):
+    with pytest.raises(NotOfferedError, match=r"It offers .*, … \(\d+ names in all"):
         _ = paddle.fluid.zzz
 
 

@@ -24,7 +24,7 @@ def test_curves_need_nothing_where_they_are_not_drawn(monkeypatch: pytest.Monkey
     ploter.plot(str(tmp_path / "curve.png"))
     ploter.reset()
     assert not list(tmp_path.iterdir())
-    with pytest.raises(AssertedError, match="no curve 'nosuch'; there are train, test"):
+    with pytest.raises(AssertedError, match="no curve 'nosuch'; expected one of train, test"):
         ploter.append("nosuch", 0, 1.5)
 
 

@@ -81,7 +81,7 @@ def test_a_rule_that_answers_something_else_is_refused() -> None:
         def dispatch(self, varlist):
             return ["10.0.0.1:1" for _ in varlist]
 
-    with pytest.raises(UsageError, match=r"Elsewhere\.dispatch gave .*expected one of 127\.0\.0\.1:6170"):
+    with pytest.raises(UsageError, match=r"Elsewhere\.dispatch returned .*expected one of 127\.0\.0\.1:6170"):
         make_plan(*built(mlp), Settings(0, 1, (A, B), dispatcher=Elsewhere))
 
 

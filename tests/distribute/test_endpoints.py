@@ -23,7 +23,7 @@ def test_endpoints_are_text_or_lists(given: object, expected: tuple[str, ...]) -
 
 @pytest.mark.parametrize("wrong", ["", "a", "a:", ":1", "a:0", "a:65536", "a:b", "a:1,", "a b:1", "a:-1"])
 def test_a_malformed_endpoint_is_named(wrong: str) -> None:
-    with pytest.raises(UsageError, match=r"pservers has '.*', which is not an endpoint; expected host:port, such as"):
+    with pytest.raises(UsageError, match=r"pservers must list host:port, such as .*, found '.*'"):
         parse_endpoints(wrong, "pservers")
 
 

@@ -65,14 +65,14 @@ def test_peers_are_those_without_servers() -> None:
             {"TRAINING_ROLE": "PSERVER", "POD_IP": "10.0.0.9", "PADDLE_PORT": "1", **CLOUD},
             "this server is 10.0.0.9:1, which is not one of 10.0.0.1:1, 10.0.0.2:2; set POD_IP and PADDLE_PORT",
         ),
-        ({"TRAINING_ROLE": "TRAINER", "PADDLE_TRAINER_ID": "3", **CLOUD}, "PADDLE_TRAINER_ID is 3; with 3 trainers"),
+        ({"TRAINING_ROLE": "TRAINER", "PADDLE_TRAINER_ID": "3", **CLOUD}, "PADDLE_TRAINER_ID must be between 0 and 2"),
         (
             {"TRAINING_ROLE": "TRAINER", "PADDLE_TRAINER_ID": "x", **CLOUD},
-            "PADDLE_TRAINER_ID is 'x'; expected a number",
+            "PADDLE_TRAINER_ID must be a number",
         ),
         (
             {"TRAINING_ROLE": "TRAINER", **CLOUD, "PADDLE_TRAINERS_NUM": "0"},
-            "PADDLE_TRAINERS_NUM is '0'; expected a number of at least 1",
+            "PADDLE_TRAINERS_NUM must be a number of at least 1, found '0'",
         ),
         (
             {"PADDLE_TRAINING_ROLE": "TRAINER", "PADDLE_PSERVER_IPS": "10.0.0.1"},
@@ -83,7 +83,10 @@ def test_peers_are_those_without_servers() -> None:
             "PADDLE_CURRENT_ENDPOINT says that this trainer is 10.0.0.9:9",
         ),
         ({"PADDLE_TRAINER_IPS": "10.0.0.1,10.0.0.2"}, "PADDLE_CURRENT_IP says that this trainer is :6174"),
-        ({"PADDLE_TRAINER_ENDPOINTS": "10.0.0.1"}, "PADDLE_TRAINER_ENDPOINTS has '10.0.0.1', which is not an endpoint"),
+        (
+            {"PADDLE_TRAINER_ENDPOINTS": "10.0.0.1"},
+            "PADDLE_TRAINER_ENDPOINTS must list host:port, .*, found '10.0.0.1'",
+        ),
     ],
 )
 def test_values_that_cannot_work_are_named(environment: dict[str, str], message: str) -> None:

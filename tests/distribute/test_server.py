@@ -216,7 +216,7 @@ def test_programs_of_servers_do_not_depend_on_the_order_of_calls() -> None:
 
 
 def test_an_endpoint_that_is_no_server_is_refused() -> None:
-    with pytest.raises(UsageError, match=f"'{C}' is not a parameter server of this job; they are {A}, {B}"):
+    with pytest.raises(UsageError, match=f"'{C}' is not a parameter server of this job; expected one of {A}, {B}"):
         made().server_main(C)
 
 

@@ -312,7 +312,7 @@ def test_an_unknown_slot_is_not_exchanged(tmp_path: Path) -> None:
 
 
 def test_an_unknown_class_of_data_sets() -> None:
-    with pytest.raises(UsageError, match="datafeed class X does not exist"):
+    with pytest.raises(UsageError, match="there is no datafeed class X"):
         fluid.DatasetFactory().create_dataset("X")
 
 

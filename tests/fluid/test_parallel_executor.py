@@ -138,7 +138,7 @@ def test_several_trainers_need_to_know_of_each_other(monkeypatch: pytest.MonkeyP
 def test_a_trainer_is_one_of_them() -> None:
     main, _, loss = network()
     executor = fluid.ParallelExecutor(False, loss.name, main, num_trainers=2, trainer_id=2)
-    with pytest.raises(UsageError, match="trainer_id is 2; with num_trainers 2 it must be between 0 and 1"):
+    with pytest.raises(UsageError, match=r"trainer_id must be between 0 and 1 \(num_trainers is 2\), found 2"):
         executor.run([loss], {"x": X, "y": Y})
 
 

@@ -155,7 +155,7 @@ def test_the_smallest_filters_go() -> None:
     np.testing.assert_array_equal(pruner.prune_tensor(values, [1], 1), values[:, [0, 2]])
     np.testing.assert_array_equal(pruner.prune_tensor(values, [1], 1, lazy=True)[:, 1], [0, 0])
     assert values[0, 1] == -1
-    with pytest.raises(UsageError, match="is 'l2'; expected 'l1_norm'"):
+    with pytest.raises(UsageError, match="must be 'l1_norm', found 'l2'"):
         StructurePruner({"*": 0}, {"*": "l2"}).cal_pruned_idx("w", values, 0.5)
     with pytest.raises(AssertedError, match="pruning_axis should set"):
         StructurePruner(None, {"*": "l1_norm"}).cal_pruned_idx("w", values, 0.5)

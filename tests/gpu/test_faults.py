@@ -89,7 +89,9 @@ def test_an_operator_without_enough_memory(cupy: Any, program: tuple[fluid.Progr
     with pytest.raises(OutOfMemoryError) as found:
         executor.run(main, {"x": np.ones((5, 8), "float32")}, [y])
     message = str(found.value)
-    assert message.startswith("operator expand needs more memory than there is: Out of memory allocating 16,000 bytes")
+    assert message.startswith(
+        "operator expand needs more memory than is available: Out of memory allocating 16,000 bytes"
+    )
     assert "GPU 0 has 10,000 of 17,179,869,184 bytes free." in message
     assert "x (5, 8) float32" in message
     assert message.endswith("use smaller inputs, fetch less or free memory")

@@ -46,7 +46,7 @@ def test_blocks_may_be_nested_to_the_limit() -> None:
 
 @pytest.mark.parametrize("levels", [DEEPEST + 1, 200, 3000])
 def test_deeper_nesting_is_refused_with_its_depth(levels: int) -> None:
-    assert f"nests blocks {levels} deep; fluidtool takes {DEEPEST} levels at most" in refused(lambda _: None, levels)
+    assert f"nests blocks {levels} deep; fluidtool takes at most {DEEPEST} levels" in refused(lambda _: None, levels)
 
 
 def test_an_operator_does_not_run_its_own_block() -> None:

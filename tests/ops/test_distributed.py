@@ -27,7 +27,7 @@ def test_a_ring_must_have_been_joined(op: str, attrs: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("op", ["send", "recv", "prefetch"])
 def test_servers_must_be_allowed(op: str) -> None:
-    with pytest.raises(PolicyError, match=f"operator {op} asks to talk to '127.0.0.1:6174'.*policy="):
+    with pytest.raises(PolicyError, match=f"operator {op} asks to connect to '127.0.0.1:6174'.*policy="):
         run_op(op, {"X": [ROWS]}, {"epmap": ["127.0.0.1:6174"]})
 
 

@@ -325,5 +325,5 @@ def test_tables_on_parameter_servers_need_leave_to_ask_them() -> None:
         "table_names": ["t"],
         "height_sections": [len(TABLE)],
     }
-    with pytest.raises(PolicyError, match=r"lookup_table asks to talk to '127.0.0.1:6174'"):
+    with pytest.raises(PolicyError, match=r"lookup_table asks to connect to '127.0.0.1:6174'"):
         run_op("lookup_table", {"W": TABLE, "Ids": IDS}, attrs)

@@ -232,7 +232,7 @@ def test_print_has_phases(capsys: pytest.CaptureFixture[str], phase: str, is_for
 
 
 def test_an_unknown_phase_is_refused() -> None:
-    with pytest.raises(OperatorError, match="print_phase should be one of FORWARD, BACKWARD, BOTH, found 'sideways'"):
+    with pytest.raises(OperatorError, match="print_phase must be one of FORWARD, BACKWARD, BOTH, found 'sideways'"):
         run_op("print", {"In": X}, {**PRINT, "print_phase": "sideways"})
 
 

@@ -257,7 +257,7 @@ REFUSALS: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
     ("lu_unpack", {"X": C, "Pivots": i32([1, 9])}, {}, "Pivots must lie in 1 to 3, found 9"),
     ("eigh", {"X": A}, {"UPLO": "R"}, "UPLO must be 'L' or 'U', found 'R'"),
     ("determinant", {"Input": C}, {}, "Input must hold square matrices"),
-    ("lstsq", {"X": C, "Y": C[:2]}, {}, "should agree in all sizes but the last"),
+    ("lstsq", {"X": C, "Y": C[:2]}, {}, "must agree in all sizes but the last"),
     ("lstsq", {"X": C, "Y": B}, {"driver": "gelsx"}, "driver must be"),
 ]
 

@@ -170,15 +170,15 @@ def test_a_shuffled_batch_says_where_its_rows_come_from() -> None:
 @pytest.mark.parametrize(
     ("op_type", "inputs", "attrs", "text"),
     [
-        ("uniform_random", {}, {"shape": [2], "min": 3.0, "max": 1.0}, "max should not lie below min"),
-        ("uniform_random", {}, {"shape": [-1]}, "shape should have no negative size"),
-        ("uniform_random", {}, {"shape": [2], "dtype": 3}, "dtype should be a floating point type"),
+        ("uniform_random", {}, {"shape": [2], "min": 3.0, "max": 1.0}, "max must not lie below min"),
+        ("uniform_random", {}, {"shape": [-1]}, "shape must have no negative size"),
+        ("uniform_random", {}, {"shape": [2], "dtype": 3}, "dtype must be a floating point type"),
         ("uniform_random", {}, {"shape": [2], "diag_num": 3, "diag_step": 2}, "needs 7 elements, the shape has 2"),
         ("gaussian_random", {}, {"shape": [2**40, 9]}, "does not fit in memory"),
-        ("randint", {}, {"shape": [2], "low": 3, "high": 3}, r"high should be above low, found \[3, 3\)"),
-        ("randperm", {}, {"n": 0}, "n should be positive"),
-        ("sampling_id", {"X": np.zeros(3, np.float32)}, {}, r"X should have the shape \[rows, places\]"),
-        ("multinomial", {"X": np.float32([-1, 2])}, {}, "X should hold weights"),
+        ("randint", {}, {"shape": [2], "low": 3, "high": 3}, r"high must be above low, found \[3, 3\)"),
+        ("randperm", {}, {"n": 0}, "n must be positive"),
+        ("sampling_id", {"X": np.zeros(3, np.float32)}, {}, r"X must have the shape \[rows, places\]"),
+        ("multinomial", {"X": np.float32([-1, 2])}, {}, "X must hold weights"),
         ("random_crop", {"X": np.zeros((2, 3)), "Seed": np.array([1])}, {"shape": [5]}, r"fit into \[3\]"),
     ],
 )

@@ -216,5 +216,5 @@ def test_a_short_time_transform_is_that_of_its_frames() -> None:
 
 
 def test_a_frame_longer_than_the_signal_is_refused() -> None:
-    with pytest.raises(OperatorError, match="frame: frame_length should be positive and not above the length 5"):
+    with pytest.raises(OperatorError, match="frame: frame_length must be positive and not above the length 5"):
         run_later("frame", {"X": f(5)}, {"frame_length": 6, "hop_length": 1})

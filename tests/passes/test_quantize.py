@@ -133,7 +133,7 @@ def test_an_input_of_no_size(scale: float) -> None:
 def test_weights_that_are_computed() -> None:
     net = image_net()
     net.block.ops[0].set_input("Filter", ["x"])
-    assert reasons(net) == ["its weights are no float32 parameter"]
+    assert reasons(net) == ["its weights are not a float32 parameter"]
 
 
 def test_a_bias_within_the_operator() -> None:
@@ -153,7 +153,7 @@ def test_an_input_that_is_written_again() -> None:
 def test_weights_that_are_no_matrix() -> None:
     net = matrix_net(7, 8)
     net.block.ops[0].set_attr("y_num_col_dims", 2)
-    assert reasons(net) == ["its weights are no matrix"]
+    assert reasons(net) == ["its weights are not a matrix"]
 
 
 def test_operators_without_weights_are_no_candidates() -> None:

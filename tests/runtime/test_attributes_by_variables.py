@@ -79,7 +79,7 @@ def test_renaming_reaches_attributes() -> None:
 @pytest.mark.parametrize(
     ("feed", "message"),
     [
-        ({"n": np.array([0, 1])}, "attribute axis must be one number, its variables hold 2"),
+        ({"n": np.array([0, 1])}, "attribute axis must be one number, but its variables hold 2"),
         ({"n": np.array([7])}, "axis"),
         ({}, "attribute axis of operator cumsum names variable n, which holds no tensor"),
     ],

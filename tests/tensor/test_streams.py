@@ -141,10 +141,10 @@ def test_every_truncation_of_selected_rows_is_refused(cut: int) -> None:
             struct.pack("<IQ", 0, 2**60) + b"\xff" * 8,
             "LoD level 0 of 1152921504606846976 takes 18446744073709551615 bytes",
         ),
-        (struct.pack("<IQQ", 0, 1, 2**40) + bytes(8), "LoD level 0 of 1 should take 1099511627776 bytes, but 8 bytes"),
+        (struct.pack("<IQQ", 0, 1, 2**40) + bytes(8), "LoD level 0 of 1 takes 1099511627776 bytes, but only 8"),
         (struct.pack("<IQQ", 0, 1, 12) + bytes(12), "takes 12 bytes, not a multiple of 8"),
-        (struct.pack("<IQIi", 0, 0, 0, -1), "the tensor description should take -1 bytes"),
-        (struct.pack("<IQIi", 0, 0, 0, 5000) + bytes(5000), "should take 5000 bytes, more than is possible"),
+        (struct.pack("<IQIi", 0, 0, 0, -1), "the tensor description takes -1 bytes"),
+        (struct.pack("<IQIi", 0, 0, 0, 5000) + bytes(5000), "claims 5000 bytes, more than any takes"),
         (described(b"\x08\x63\x10\x01", bytes(4)), "data type 99 is not a data type of tensors"),
         (described(b"\x08\x07\x10\x01", bytes(4)), "data type 7 is not a data type of tensors"),
         (described(b"\x10\x01", bytes(4)), "data type None is not a data type of tensors"),
@@ -155,7 +155,7 @@ def test_every_truncation_of_selected_rows_is_refused(cut: int) -> None:
         (described(b"\x08\x05\x15\x01\x01\x01\x01"), "is not a TensorDesc message"),
         (
             described(b"\x08\x05\x10\x80\x80\x40", bytes(9)),
-            r"data of FP32 \[1048576\] should take 4194304 bytes, but 9",
+            r"data of FP32 \[1048576\] takes 4194304 bytes, but only 9",
         ),
     ],
 )

@@ -366,8 +366,8 @@ def test_something_to_compare_with_must_be_named(tmp_path: Path) -> None:
 
 def test_feeds_that_do_not_fit_b_are_refused(tmp_path: Path) -> None:
     b = write_model(tmp_path / "b", scaled(2.0))
-    with pytest.raises(FeedError, match="do not fit B"):
+    with pytest.raises(FeedError, match="B cannot take the feeds of A"):
         compare(load(linear_model(tmp_path / "a")), load(b))
     two = write_model(tmp_path / "two", linear_program(feeds=("x", "sum")), w=WEIGHT, b=BIAS)
-    with pytest.raises(FeedError, match="same feeds do not fit"):
+    with pytest.raises(FeedError, match="cannot take the same feeds"):
         compare(load(DIGITS), load(two), DIGITS_FEED)

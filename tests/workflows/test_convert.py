@@ -70,7 +70,7 @@ def test_an_existing_file_stays(tmp_path: Path) -> None:
 
 
 def test_another_format_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"'onx' is not a format to convert to; did you mean onnx\?"):
+    with pytest.raises(UsageError, match=r"there is no format 'onx' to convert to; did you mean onnx\?"):
         fluidtool.convert(fluidtool.load(DIGITS), tmp_path / "m", to="onx")
 
 

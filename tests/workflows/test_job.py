@@ -55,7 +55,7 @@ def test_the_environment_says_what_is_left_out(programs: tuple[Path, Path], tmp_
     [
         ({"trainers": "2"}, "no parameter servers; give pservers="),
         ({"pservers": A}, "nothing says the number of the trainers; give trainers="),
-        ({"pservers": A, "trainers": "two"}, "there is a number of trainers, found"),
+        ({"pservers": A, "trainers": "two"}, "trainers must be a number, found"),
         ({"pservers": A, "trainers": "2", "mode": "ring"}, "there is no mode 'ring'"),
         ({"pservers": A, "trainers": "2", "split_method": "alphabet"}, "expected RoundRobin or HashName"),
         ({"pservers": A, "trainers": "2", "all_roles": True, "trainer_id": 0}, "contradict each other"),

@@ -74,7 +74,7 @@ def test_run_takes_values_and_paths() -> None:
 def test_outputs_have_names_and_positions(model: fluidtool.Model) -> None:
     found = model.run({"image": IMAGES}, ["fc_0.tmp_0", "fc_0.tmp_1"])
     assert found[0] is found["fc_0.tmp_0"] and found[-1] is found["fc_0.tmp_1"]
-    with pytest.raises(IndexError, match=r"there is no output 2; there are 2: fc_0\.tmp_0, fc_0\.tmp_1"):
+    with pytest.raises(IndexError, match=r"there is no output 2; the outputs are fc_0\.tmp_0, fc_0\.tmp_1"):
         found[2]
     with pytest.raises(KeyError, match="fc_9"):
         found["fc_9"]

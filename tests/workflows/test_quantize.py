@@ -70,7 +70,7 @@ def test_files_of_data(tmp_path: Path) -> None:
 
 
 def test_no_data() -> None:
-    with pytest.raises(UsageError, match="needs data to see how large activations become"):
+    with pytest.raises(UsageError, match="needs data to measure how large activations become"):
         fluidtool.quantize(str(DIGITS), [])
 
 
@@ -80,13 +80,13 @@ def test_data_of_another_shape() -> None:
 
 
 def test_an_unknown_method() -> None:
-    with pytest.raises(UsageError, match="there is no method 'guess'; the methods are abs_max, kl, percentile"):
+    with pytest.raises(UsageError, match="there is no method 'guess'; expected one of abs_max, kl, percentile"):
         fluidtool.quantize(str(DIGITS), [{"image": X}], method="guess")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("percentile", [0.0, -1.0, 100.5])
 def test_a_percentile_out_of_range(percentile: float) -> None:
-    with pytest.raises(UsageError, match="a percentile is above 0 and at most 100"):
+    with pytest.raises(UsageError, match="the percentile must be above 0 and at most 100"):
         fluidtool.quantize(str(DIGITS), [{"image": X}], method="percentile", percentile=percentile)
 
 

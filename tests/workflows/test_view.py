@@ -187,7 +187,7 @@ def test_the_model_may_be_the_second_one(model: Path) -> None:
 
 
 def test_a_difference_of_other_models_is_refused(model: Path) -> None:
-    with pytest.raises(UsageError, match="is a difference of other models"):
+    with pytest.raises(UsageError, match="compares other models"):
         view(model, difference=differing(type="conv2d", right=2))
 
 

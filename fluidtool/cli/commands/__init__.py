@@ -10,7 +10,7 @@ COMMANDS: dict[str, str] = {
     "view": "Draw a model as a graph: a page with search and details, or SVG.",
     "prune": "Reduce a model to what the given outputs need, and save it.",
     "reshape": "Change the shapes of a model's inputs, such as its batch size; save it.",
-    "quantize": "Let a model compute in 8 bits; save it, and show how its outputs change.",
+    "quantize": "Make a model compute in 8 bits, save it, and show how its outputs change.",
     "convert": "Save a model in another layout or format, such as ONNX.",
     "params": "List, merge, split, rename or compare parameters; show statistics.",
     "train": "Train programs with optimizer operators; save their parameters.",

@@ -97,11 +97,11 @@ def check(
 
     chosen = _format(format, json)
     if write_baseline and baseline is None:
-        raise UsageError("--write-baseline writes to the file of --baseline; name it: --baseline FILE")
+        raise UsageError("--write-baseline needs the file to write; name it with --baseline FILE")
     paths = find_models(models, recursive=recursive)
     sources = [source_of(path) for path in paths]
     if len(paths) > 1 and params is not None:
-        raise UsageError(f"--params belongs to one model, and there are {len(paths)}; check them one at a time")
+        raise UsageError(f"--params applies to one model, but there are {len(paths)}; check them one at a time")
     policy = policy_of(allow_files or (), allow_network)
     checked = check_models(
         sources, CheckOptions(program_only, security, batch or 1, params, model_file, policy), TERMINAL

@@ -39,5 +39,5 @@ def completion(
         return
     name = shell or os.path.basename(os.environ.get("SHELL", ""))
     if name not in SCRIPTS:
-        raise UsageError(f"there is no completion for the shell {name!r}; name one of {', '.join(SCRIPTS)}")
+        raise UsageError(f"there is no completion for the shell {name!r}; expected one of {', '.join(SCRIPTS)}")
     sys.stdout.write(SCRIPTS[name])

@@ -32,7 +32,7 @@ def debug(
         RequiredOutput, Changed(panel=NO_PANEL, metavar="OUT", help="A new folder for the reduced model.")
     ],
     feed: Annotated[
-        Feeds, Changed(help="The inputs of the run that {feed} is taken from (default: random values).")
+        Feeds, Changed(help="The model's inputs, from which {feed} is computed (default: random values).")
     ] = None,
     lod: Lods = None,
     random: Random = False,
@@ -40,7 +40,7 @@ def debug(
     batch: Batch = None,
     shape: Shapes = None,
     timeout: Annotated[
-        float, typer.Option("--timeout", metavar="SECONDS", min=0, help="A command that takes longer does not succeed.")
+        float, typer.Option("--timeout", metavar="SECONDS", min=0, help="A command that takes longer counts as failed.")
     ] = 60.0,
     limit: Annotated[
         int, typer.Option("--limit", metavar="N", min=1, help="Save the smallest part so far after N commands.")
@@ -57,7 +57,7 @@ def debug(
     COMMAND fails on MODEL.
     """
     if action not in ACTIONS:
-        raise UsageError(f"there is no action {action!r}; choose reduce")
+        raise UsageError(f"there is no action {action!r}; expected reduce")
     from fluidtool.cli.terminal import TERMINAL
     from fluidtool.cli.views.debug import show_reduced
     from fluidtool.workflows.debug import reduce

@@ -35,7 +35,7 @@ def exec(
     from fluidtool.compat.script import Dialect, run_source
 
     if device not in ("", "cpu"):
-        raise UsageError(f"a script says itself where it runs; --device can be cpu, found {device!r}")
+        raise UsageError(f"--device must be cpu, found {device!r}; a script chooses its other devices itself")
     source = script.read_bytes()
     try:
         run_source(source, script, arguments or [], Dialect(device == "cpu", python2, last=True))

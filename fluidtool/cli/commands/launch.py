@@ -160,7 +160,7 @@ def launch(
             metavar="SECONDS",
             min=0,
             rich_help_panel=RECOVERY,
-            help="The time a role has to end when asked to, before it is killed.",
+            help="How long a role may take to end when asked to, before it is killed.",
         ),
     ] = 10.0,
     hang_after: Annotated[
@@ -170,7 +170,7 @@ def launch(
             metavar="SECONDS",
             min=0,
             rich_help_panel=RECOVERY,
-            help="The time without a report or output from any trainer after which a job has failed (0: never).",
+            help="Fail a job if no trainer reports or writes anything for this long (0: never).",
         ),
     ] = 300.0,
     metrics: Annotated[

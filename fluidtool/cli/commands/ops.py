@@ -10,7 +10,7 @@ from fluidtool.cli.failures import say, say_error
 from fluidtool.cli.opening import open_model
 from fluidtool.cli.options.model import ModelFile
 from fluidtool.cli.options.outputs import Json
-from fluidtool.cli.render import show, show_json
+from fluidtool.cli.render import counted, show, show_json
 from fluidtool.errors import EXIT_UNSUPPORTED, UsageError
 
 
@@ -49,7 +49,7 @@ def _list(pattern: str, json: bool) -> None:
         show_json(operators_document(infos, excluded))
         return
     show(implemented_table(infos), not_supported_table(excluded))
-    say(f"{len(infos)} operators" + (f", {len(excluded)} not supported" if excluded else ""))
+    say(counted(len(infos), "operator") + (f", {len(excluded)} not supported" if excluded else ""))
 
 
 def _one(name: str, json: bool) -> None:
@@ -75,6 +75,6 @@ def _coverage(path: str, model_file: str | None, json: bool) -> None:
     else:
         show(coverage_table(found))
     if missing:
-        say_error(f"{len(missing)} of {len(found)} operators are not supported: {', '.join(missing)}")
+        say_error(f"{len(missing)} of {counted(len(found), 'operator')} not supported: {', '.join(missing)}")
         raise typer.Exit(EXIT_UNSUPPORTED)
-    say(f"all {len(found)} operators are supported")
+    say(f"{counted(len(found), 'operator')}, all supported")

@@ -77,14 +77,14 @@ def _check(action: str, paths: list[str], renamed: dict[str, str], writes: bool)
 
     if action not in SETS:
         raise UsageError(
-            f"there is no action {action!r}; {did_you_mean(action, SETS) or 'choose one of ' + ', '.join(SETS)}"
+            f"there is no action {action!r}; {did_you_mean(action, SETS) or 'expected one of ' + ', '.join(SETS)}"
         )
     if SETS[action] not in (None, len(paths)):
         raise UsageError(f"{action} takes {counted(SETS[action] or 0, 'source')}, found {len(paths)}")
     if action == "rename" and not renamed:
         raise UsageError("rename takes OLD=NEW after the source, such as fc_0.w_0=weight")
     if writes is not (action in WRITING):
-        raise UsageError(f"{action} writes nothing; leave --output out" if writes else f"{action} needs --output OUT")
+        raise UsageError(f"{action} writes nothing; omit --output" if writes else f"{action} needs --output OUT")
 
 
 def _show(action: str, sets: list[Any], json: bool) -> None:

@@ -33,7 +33,7 @@ def quantize(
         RequiredData,
         Changed(
             panel=NO_PANEL,
-            help="Inputs as they will come, one file for each batch: .npz (arrays by name), or .npy if there is only one "
+            help="Representative inputs, one file per batch: .npz (arrays by name), or .npy if there is only one "
             "input. Activations are measured on them, and outputs compared.",
         ),
     ],
@@ -53,7 +53,8 @@ def quantize(
     skip: Annotated[
         Skip,
         Changed(
-            panel=NO_PANEL, help="Results, or patterns such as 'fc_*', of operators that keep computing in float32."
+            panel=NO_PANEL,
+            help="Operators that keep computing in float32, by their results or patterns such as 'fc_*'.",
         ),
     ] = None,
     params: ParamsPath = None,
@@ -61,9 +62,9 @@ def quantize(
     force: Force = False,
     json: Json = False,
 ) -> None:
-    """Let convolutions and products of a model compute in 8 bits; save it, and show how its outputs change.
+    """Make convolutions and products of a model compute in 8 bits, save it, and show how its outputs change.
 
-    Weights become whole numbers of 8 bits by output channel, activations by what the data shows. The result is a program
+    Weights are rounded to 8 bits per output channel, activations within the range that the data shows. The result is a program
     with fake quantization, as Paddle's own tools write it: Paddle 1.8 and 2.x run it, and the native engine computes it in 8
     bits.
     """

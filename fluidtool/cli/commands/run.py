@@ -52,7 +52,7 @@ def run(
         Output,
         Changed(
             metavar="FILE|DIR",
-            help="Save the outputs: FILE.npz by name, FILE.npy if it is one, a new folder with one .npy each, or - for "
+            help="Save the outputs: FILE.npz by name, FILE.npy if there is only one, a new folder with one .npy each, or - for "
             ".npz on stdout.",
         ),
     ] = None,
@@ -64,7 +64,7 @@ def run(
             "--expect",
             metavar="GOLDEN.npz",
             rich_help_panel=CHECKS,
-            help="Compare with these values, by name; if they differ, exit code 1 and a table of the worst.",
+            help="Compare with these values, by name; if they differ, show the worst in a table and exit with code 1.",
         ),
     ] = None,
     rtol: Annotated[

@@ -133,7 +133,7 @@ def transpile(
             if value is not None and value is not False:
                 raise UsageError(f"{option} applies to distributed training; give --distribute too")
         if level not in (None, 0, 1):
-            raise UsageError(f"there is no --level {level}; expected 0 or 1")
+            raise UsageError(f"--level must be 0 or 1, found {level}")
         if level is not None and not memory_optimize:
             raise UsageError("--level applies to --memory-optimize; give that too")
         if not passes:

@@ -61,14 +61,14 @@ def view(
     ],
     format: Annotated[
         Format | None,
-        typer.Option("--format", rich_help_panel=OUTPUT, help="The format, if the file's suffix does not tell."),
+        typer.Option("--format", rich_help_panel=OUTPUT, help="The format, if the file's suffix does not say."),
     ] = None,
     fold: Annotated[
         Fold,
         typer.Option(
             "--fold",
             rich_help_panel=OUTPUT,
-            help="Draw operators that belong together as one node: in large models, always or never.",
+            help="Draw operators that belong together as one node: in large models (auto), always or never.",
         ),
     ] = Fold.AUTO,
     with_params: Annotated[

@@ -27,8 +27,8 @@ Precision = Annotated[
         "--precision",
         metavar="float32|bf16",
         rich_help_panel=RUNNING,
-        help="bf16 rounds the weights of products and convolutions to 16 bits, with AVX512-BF16 also their inputs; "
-        "sums stay float32; native engine only.",
+        help="bf16 rounds the weights of products and convolutions to 16 bits (with AVX512-BF16, their inputs too); "
+        "sums stay float32. It needs the native engine.",
     ),
 ]
 Threads = Annotated[
@@ -46,5 +46,6 @@ Repeat = Annotated[
     int, typer.Option("--repeat", metavar="N", min=1, rich_help_panel=RUNNING, help="Run N times and show the times.")
 ]
 Warmup = Annotated[
-    int, typer.Option("--warmup", metavar="N", min=0, rich_help_panel=RUNNING, help="Untimed runs before those.")
+    int,
+    typer.Option("--warmup", metavar="N", min=0, rich_help_panel=RUNNING, help="Untimed runs before the timed ones."),
 ]

@@ -62,7 +62,7 @@ def summary(checked: Checked) -> str:
         return f"{checked.program}: not checked: {text_of(checked.error)} [{checked.error.code}]"
     size_text = ""
     if checked.size is not None and checked.security is None:
-        size_text = f"{checked.size.operators} operators, {checked.size.parameters} parameters, "
+        size_text = f"{counted(checked.size.operators, 'operator')}, {counted(checked.size.parameters, 'parameter')}, "
     return f"{checked.program}: {size_text}{count_text(checked.findings)}"
 
 

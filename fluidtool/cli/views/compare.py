@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from fluidtool.cli.failures import say, say_error
-from fluidtool.cli.render import Table, counted, fields, number, show, show_json, table
+from fluidtool.cli.render import Table, counted, differ, fields, number, show, show_json, table
 from fluidtool.debugging.comparing import Compared
 from fluidtool.debugging.places import Place
 from fluidtool.tensor.compare import Comparison
@@ -44,7 +44,7 @@ def _say_verdict(result: CompareResult) -> None:
         return
     outputs = sum(each.differs for each in result.pairs.outputs)
     say_error(
-        f"{len(result.differing)} of {counted(len(values), 'value')} differ between {sides}, "
+        f"{differ(len(result.differing), len(values), 'value')} between {sides}, "
         f"{outputs} of {counted(len(result.pairs.outputs), 'output')}; the first difference is "
         f"{_short(result.first.value.name)}{_by(result.first.value.place)}"
     )
@@ -71,7 +71,7 @@ def _tables(result: CompareResult, top: int) -> Iterator[Table]:
         yield _values("First NaN or infinity", [result.not_finite])
     missing = result.pairs.unpaired
     out = table(
-        f"Not in B: {len(missing)} of {len(missing) + len(result.pairs.values)} values",
+        f"Not in B: {len(missing)} of {counted(len(missing) + len(result.pairs.values), 'value')}",
         ">#",
         "operator",
         "value",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fluidtool.cli.failures import failure, say
-from fluidtool.cli.render import counted, number, show, show_json, table
+from fluidtool.cli.render import counted, differ, number, show, show_json, table
 from fluidtool.errors import NotConvertibleError
 from fluidtool.onnx_export.exporter import Blocker
 from fluidtool.workflows.conversion import ConvertResult, VerifiedOutput
@@ -55,7 +55,7 @@ def show_result(result: ConvertResult, json: bool) -> None:
 def _verdict(result: ConvertResult, verified: Sequence[VerifiedOutput]) -> str:
     apart = len(result.differing)
     if apart:
-        return f"{apart} of {counted(len(verified), 'output')} differ by more than {result.tolerance} of the largest number"
+        return f"{differ(apart, len(verified), 'output')} by more than {result.tolerance} of the largest number"
     worst = max((each.relative for each in verified), default=0.0)
     return f"ONNX Runtime gives the same {counted(len(verified), 'output')} (largest relative difference {worst:.3g})"
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager, redirect_stdout
 from typing import Any
 
 from fluidtool.cli.failures import say
-from fluidtool.cli.render import Table, amount, in_color, number, printable, show, size, table
+from fluidtool.cli.render import Table, amount, counted, in_color, number, printable, show, size, table
 from fluidtool.cli.views.watch import WatchView
 from fluidtool.distribute.launch.status import Outcome, RoleStatus
 from fluidtool.io.jsonable import jsonable
@@ -153,7 +153,7 @@ def status_text(roles: Sequence[RoleStatus]) -> str:
         fields += [] if rate is None else [f"{rate:.1f} steps/s"]
         fields += [] if role.loss is None else [f"loss {number(role.loss)}"]
         parts.append(f"{role.name} {', '.join(fields)}" + ("" if role.state == "running" else f" ({role.state})"))
-    return "; ".join(parts) or f"{len(roles)} roles, none has reported yet"
+    return "; ".join(parts) or f"{counted(len(roles), 'role')}, none has reported yet"
 
 
 @contextmanager

@@ -144,7 +144,7 @@ class PlanView:
             return "not used: training programs run operator by operator"
         taken = sum(engine != "numpy" for engine, _, _ in self.engines)
         regions = sum(not region.reason for region in self.regions)
-        share = f"{taken} of {len(self.steps)} operators in {counted(regions, 'region')}"
+        share = f"{taken} of {counted(len(self.steps), 'operator')} in {counted(regions, 'region')}"
         return f"{share} ({self.native['instructions'] if self.delegate is None else self.delegate.version})"
 
 
@@ -200,6 +200,6 @@ def rewrites_table(number: int, rewrites: Iterable[RewriteView]) -> Table:
     out = table(f"Region {number}: rewrites", "!rewrite", ">done", "what was done, and why not elsewhere")
     for rewrite in rewrites:
         if rewrite.done or rewrite.no_matches:
-            reasons = [f"{times} x not: {reason}" for reason, times in rewrite.no_matches.items()]
+            reasons = [f"{times} times not: {reason}" for reason, times in rewrite.no_matches.items()]
             out.add(rewrite.name, rewrite.done, "\n".join([rewrite.purpose, *reasons]))
     return out

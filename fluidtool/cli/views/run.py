@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fluidtool.cli.failures import say, say_error
-from fluidtool.cli.render import Table, counted, fields, number, shape_text, show, show_json, table
+from fluidtool.cli.render import Table, counted, differ, fields, number, shape_text, show, show_json, table
 from fluidtool.cli.views.comparison import compared
 from fluidtool.cli.views.engines import used_text
 from fluidtool.cli.views.times import shown
@@ -33,7 +33,7 @@ def show_result(
 ) -> None:
     """Outputs unless they were saved, times, and what differs; quiet: no tables, since stdout has the outputs."""
     if timed:
-        say(f"{len(result.seconds)} runs by {used_text(result.engine)}")
+        say(f"{counted(len(result.seconds), 'run')} by {used_text(result.engine)}")
     if json:
         show_json(document(result, timed=timed, tolerance=compared))
         return
@@ -61,7 +61,7 @@ def say_verdict(result: RunResult, expected: Path, tolerance: Tolerance) -> None
     allowed = f"rtol {tolerance.rtol:g}, atol {tolerance.atol:g}"
     if wrong:
         names = ", ".join(item.name for item in wrong)
-        say_error(f"{len(wrong)} of {total} outputs differ from {expected} ({allowed}): {names}")
+        say_error(f"{differ(len(wrong), total, 'output')} from {expected} ({allowed}): {names}")
         return
     largest = max((item.largest_error for item in result.comparisons), default=0.0)
     say(f"{counted(total, 'output')} as in {expected} ({allowed}; largest difference {number(largest, 3)})")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fluidtool.cli.failures import say, say_error
-from fluidtool.cli.render import Table, counted, number, show, show_json, table
+from fluidtool.cli.render import Table, counted, differ, number, show, show_json, table
 from fluidtool.cli.views.comparison import compared
 from fluidtool.cli.views.figures import figures_data, figures_table
 from fluidtool.passes.catalogue import INFERENCE_PASSES, InferencePass
@@ -32,7 +32,7 @@ def show_result(result: TranspileResult, output: Path | None, *, verified: bool,
         names = ", ".join(item.name for item in result.differing[:5])
         allow = f"; if only rounding differs by more than {result.tolerance:g}, allow it with --rtol"
         say_error(
-            f"{len(result.differing)} of {len(result.comparisons)} values differ ({names}); nothing was written"
+            f"{differ(len(result.differing), len(result.comparisons), 'value')} ({names}); nothing was written"
             f"{'' if result.exact else allow}"
         )
         return

@@ -26,10 +26,10 @@ def show_drawing(drawing: Drawing, format: Format, json: bool) -> None:
     say(f"{counted(document['operators'], 'operator')} drawn{where}{_folded(document, format)}")
     if document["unknown"]:
         types = dict.fromkeys(each["type"] for each in document["unknown"])
-        say(f"{counted(len(document['unknown']), 'operator')} drawn without being known: {_listed(list(types))}")
+        say(f"{counted(len(document['unknown']), 'operator')} of unknown types drawn: {_listed(list(types))}")
     for each in document["colors"]:
         left = (
-            f", {counted(each['unmatched'], 'entry').replace('entrys', 'entries')} of the file left over"
+            f", {counted(each['unmatched'], 'entry').replace('entrys', 'entries')} of the file without an operator in the model"
             if each["unmatched"]
             else ""
         )

@@ -65,5 +65,5 @@ def _batch(data: bytes, source: str) -> tuple[Any, Any]:
     batch = {key.decode() if isinstance(key, bytes) else key: value for key, value in loaded.items()}
     labels = batch.get("labels", batch.get("fine_labels"))
     if labels is None or "data" not in batch or len(batch["data"]) != len(labels):
-        raise UnreadableError(f"{source} should have 'data' and an equal number of 'labels' or 'fine_labels'")
+        raise UnreadableError(f"{source} must have 'data' and an equal number of 'labels' or 'fine_labels'")
     return batch["data"], labels

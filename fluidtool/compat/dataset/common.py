@@ -95,7 +95,7 @@ def download(url: str, module_name: str, md5sum: str, save_name: str | None = No
             "(PADDLE_DATASET_HOME names another folder)"
         )
     if md5file(path) != md5sum:
-        raise UnreadableError(f"{path} should have the MD5 sum {md5sum}, found {md5file(path)}; is it complete?")
+        raise UnreadableError(f"{path} must have the MD5 sum {md5sum}, found {md5file(path)}; get the file again")
     return str(path)
 
 
@@ -115,7 +115,7 @@ def archive_member(archive: Path, ending: str) -> bytes:
     """The content of the file in a tar file whose name ends so; raises UnreadableError unless there is exactly one."""
     found = [data for _, data in archive_members(archive, lambda name: name.endswith(ending))]
     if len(found) != 1:
-        raise UnreadableError(f"{archive} should contain one file {ending}, found {len(found)}")
+        raise UnreadableError(f"{archive} must contain one file {ending}, found {len(found)}")
     return found[0]
 
 
@@ -124,7 +124,7 @@ def text_lines(data: bytes, source: str) -> list[str]:
     try:
         return [line.rstrip("\r") for line in data.decode("utf-8").removesuffix("\n").split("\n")] if data else []
     except UnicodeDecodeError as error:
-        raise UnreadableError(f"{source} should be UTF-8 text: {error}") from error
+        raise UnreadableError(f"{source} must be UTF-8 text: {error}") from error
 
 
 def split(

@@ -122,7 +122,7 @@ def tagged_sentences(lines: Iterable[tuple[str, str]]) -> Iterator[Tagged]:
             rows.append(columns.split())
             continue
         if any(len(row) != len(rows[0]) for row in rows):
-            raise UnreadableError(f"the words of the sentence {' '.join(words)!r} should have equally many columns")
+            raise UnreadableError(f"the words of the sentence {' '.join(words)!r} must have the same number of columns")
         lemmas, *brackets = zip(*rows, strict=True) if rows else [()]
         verbs = [lemma for lemma in lemmas if lemma != "-"]
         if len(verbs) < len(brackets):
@@ -143,7 +143,7 @@ def tags_of(brackets: Iterable[str]) -> list[str]:
             tags.append(f"I-{role}" if inside or bracket == "*)" else "O")
             inside = inside and bracket == "*"
         else:
-            raise UnreadableError(f"a role should be written like (A0*, *, *) or (V*), found {bracket!r}")
+            raise UnreadableError(f"a role must be written like (A0*, *, *) or (V*), found {bracket!r}")
     return tags
 
 

@@ -74,7 +74,7 @@ def _files(part: str) -> Callable[[], Iterator[tuple[bytes, int]]]:
     labels, parts = load_arrays(labels_file), load_arrays(parts_file)
     for name, arrays, file in (("labels", labels, labels_file), (part, parts, parts_file)):
         if name not in arrays:
-            raise UnreadableError(f"{file} should contain the array {name}, found {', '.join(arrays) or 'none'}")
+            raise UnreadableError(f"{file} must contain the array {name}, found {', '.join(arrays) or 'none'}")
     classes, numbers = labels["labels"].ravel(), parts[part].ravel()
     if numbers.size and (numbers.min() < 1 or numbers.max() > classes.size):
         raise UnreadableError(f"{parts_file} names image {numbers.max()}, but {labels_file} has {classes.size} labels")

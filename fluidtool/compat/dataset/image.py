@@ -46,7 +46,7 @@ def _decoded(data: bytes, is_color: bool, source: str) -> Image:
         width, height = int(header.group(1)), int(header.group(2))
         pixels = np.frombuffer(data, "uint8", offset=header.end())
         if pixels.size != height * width * 3:
-            raise UnreadableError(f"{source} should have {width}×{height} pixels, found {pixels.size} bytes")
+            raise UnreadableError(f"{source} must have {width}×{height} pixels, found {pixels.size} bytes")
         return pixels.reshape(height, width, 3)[:, :, ::-1]
     image: Image | None = _opencv().imdecode(np.frombuffer(data, "uint8"), 1 if is_color else 0)
     if image is None:

@@ -46,10 +46,10 @@ def test(word_idx: Mapping[bytes | str, int], n: int, data_type: int = DataType.
 
 def _reader(part: str, word_idx: Mapping[bytes | str, int], n: int, data_type: int) -> Reader:
     if data_type not in (DataType.NGRAM, DataType.SEQ):
-        raise UsageError(f"data_type should be DataType.NGRAM or DataType.SEQ, found {data_type!r}")
+        raise UsageError(f"data_type must be DataType.NGRAM or DataType.SEQ, found {data_type!r}")
     if data_type == DataType.NGRAM:
         if n < 0:
-            raise UsageError(f"the length of an n-gram should not be negative, found {n}")
+            raise UsageError(f"the length of an n-gram must not be negative, found {n}")
         return lambda: _ngrams(_lines(part), word_idx, n)
     return lambda: _sequences(_lines(part), word_idx, n)
 

@@ -63,10 +63,10 @@ def read_idx(path: Path, magic: int, rank: int) -> np.ndarray[Any, Any]:
     found, *sizes = struct.unpack_from(f">{1 + rank}I", data) if len(data) >= header else (None,)
     if found != magic:
         raise UnreadableError(
-            f"{path} is not an IDX file of {rank} dimensions: it should begin with {magic}, not {found}"
+            f"{path} is not an IDX file of {rank} dimensions: it must begin with {magic}, not {found}"
         )
     if len(data) - header != np.prod(sizes, dtype="int64"):
-        raise UnreadableError(f"{path} should have {'×'.join(map(str, sizes))} bytes, found {len(data) - header}")
+        raise UnreadableError(f"{path} must have {'×'.join(map(str, sizes))} bytes, found {len(data) - header}")
     return np.frombuffer(data, "uint8", offset=header).reshape(sizes)
 
 

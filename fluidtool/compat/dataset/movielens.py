@@ -137,7 +137,7 @@ def _rows(table: str, columns: int) -> Iterator[list[str]]:
     for line in _made_up(table) if synthetic() else _read(table):
         row = line.strip().split("::")
         if len(row) != columns:
-            raise UnreadableError(f"ml-1m/{table}.dat should have {columns} columns, found the line {line.strip()!r}")
+            raise UnreadableError(f"ml-1m/{table}.dat must have {columns} columns, found the line {line.strip()!r}")
         yield row
 
 
@@ -148,7 +148,7 @@ def _read(table: str) -> Iterator[str]:
             for line in file:
                 yield line.decode("latin1")
     except (zipfile.BadZipFile, KeyError) as error:
-        raise UnreadableError(f"{archive} should be a zip file with ml-1m/{table}.dat: {error}") from error
+        raise UnreadableError(f"{archive} must be a zip file with ml-1m/{table}.dat: {error}") from error
 
 
 def _made_up(table: str) -> Iterator[str]:

@@ -64,7 +64,7 @@ def _parsed(line: str, source: str) -> Query:
     found = DOCUMENT.fullmatch(values)
     if found is None:
         raise UnreadableError(
-            f"{source} should have lines of a rank, qid:number and {FEATURES} features such as 1:0.5, found {line[:60]!r}"
+            f"{source} must have lines of a rank, qid:number and {FEATURES} features such as 1:0.5, found {line[:60]!r}"
         )
     features = [float(feature.partition(":")[2]) for feature in found["features"].split()]
     return Query(int(found["query"]), int(found["rank"]), features, description.strip())

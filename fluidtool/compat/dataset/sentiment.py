@@ -70,9 +70,9 @@ def _read() -> list[Review]:
                 for name in sorted(name for name in names if name.endswith(".txt")):
                     reviews.append((WORD.findall(package.read(name).decode("ascii").lower()), label))
     except (zipfile.BadZipFile, UnicodeDecodeError) as error:
-        raise UnreadableError(f"{archive} should be a zip file with texts in ASCII: {error}") from error
+        raise UnreadableError(f"{archive} must be a zip file with texts in ASCII: {error}") from error
     if not reviews:
-        raise UnreadableError(f"{archive} should contain movie_reviews/neg/*.txt and movie_reviews/pos/*.txt")
+        raise UnreadableError(f"{archive} must contain movie_reviews/neg/*.txt and movie_reviews/pos/*.txt")
     return reviews
 
 

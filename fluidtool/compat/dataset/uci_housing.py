@@ -52,9 +52,9 @@ def _read() -> np.ndarray[Any, Any]:
     try:
         values = np.array(path.read_text().split(), "float64")
     except ValueError as error:
-        raise UnreadableError(f"{path} should contain only numbers: {error}") from error
+        raise UnreadableError(f"{path} must contain only numbers: {error}") from error
     if not len(values) or len(values) % COLUMNS:
-        raise UnreadableError(f"{path} should have {COLUMNS} numbers per house, found {len(values)} numbers in all")
+        raise UnreadableError(f"{path} must have {COLUMNS} numbers per house, found {len(values)} numbers in all")
     return values.reshape(-1, COLUMNS)
 
 

@@ -61,7 +61,7 @@ def _samples(part: str, dict_size: int) -> Iterator[Pair]:
     source_dict, target_dict = _dictionaries(dict_size)
     for word in (START, END):
         if word not in target_dict:
-            raise UnreadableError(f"the {dict_size} first words of trg.dict should include {word}")
+            raise UnreadableError(f"the {dict_size} first words of trg.dict must include {word}")
     for line in _lines(part):
         columns = line.strip().split("\t")
         if len(columns) != 2:

@@ -87,7 +87,7 @@ def _dictionary(lang: str, dict_size: int) -> dict[str, int]:
     _check_language(lang)
     size = min(dict_size, TOTAL_WORDS[lang])
     if size < len(MARKS):
-        raise UsageError(f"a dictionary of wmt16 should have room for {', '.join(MARKS)}, found the size {dict_size}")
+        raise UsageError(f"a dictionary of wmt16 must have room for {', '.join(MARKS)}, found the size {dict_size}")
     written = data_home() / "wmt16" / f"{lang}_{size}.dict"
     if not synthetic() and written.is_file():
         words = [line.strip() for line in text_lines(written.read_bytes(), str(written))]

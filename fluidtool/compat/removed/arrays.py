@@ -36,7 +36,7 @@ def of_old(function: Callable[..., Any], notes: Notes) -> Callable[..., Any]:
             dtype = args[0] if args else named.get("dtype")
             if "out of bounds" not in str(error) or dtype is None:
                 raise
-            notes.say("numpy no longer accepts integers that a type is too small for; fluidtool drops their upper bits")
+            notes.say("numpy no longer accepts integers beyond the range of a type; fluidtool drops their upper bits")
             return function(value).astype(dtype)
         return fetched_array(array) if _is_fetched(value) else array
 

@@ -73,7 +73,7 @@ def _load(function: Function, notes: Notes) -> Function:
             from importlib import import_module
 
             notes.say(
-                f"yaml.{function.__name__} wants a Loader since PyYAML 6; fluidtool uses FullLoader, as PyYAML 5 did"
+                f"yaml.{function.__name__} has needed a Loader since PyYAML 6; fluidtool uses FullLoader, as PyYAML 5 did"
             )
             Loader = import_module("yaml").FullLoader
         return function(stream, Loader)
@@ -85,7 +85,7 @@ def _without_encoding(function: Function, notes: Notes) -> Function:
     @wraps(function)
     def read(text: Any, *args: Any, **named: Any) -> Any:
         if "encoding" in named:  # of no effect in Python 3
-            notes.say(f"json.{function.__name__} takes no encoding since Python 3.9; fluidtool leaves it out")
+            notes.say(f"json.{function.__name__} has taken no encoding since Python 3.9; fluidtool omits it")
             del named["encoding"]
         return function(text, *args, **named)
 
@@ -96,7 +96,7 @@ def _of_sets(function: Function, notes: Notes) -> Function:
     @wraps(function)
     def sample(population: Any, *args: Any, **named: Any) -> Any:
         if isinstance(population, Set):
-            notes.say("random.sample takes no sets since Python 3.11; fluidtool makes a tuple of it")
+            notes.say("random.sample has taken no sets since Python 3.11; fluidtool makes a tuple of it")
             population = tuple(population)
         return function(population, *args, **named)
 

@@ -42,7 +42,7 @@ class Ploter:
     def append(self, title: str, step: Any, value: Any) -> None:
         """Add a point to a curve; raises AssertedError for an unknown title."""
         if title not in self._curves:
-            raise AssertedError(f"there is no curve {title!r}; there are {', '.join(self._curves)}")
+            raise AssertedError(f"there is no curve {title!r}; expected one of {', '.join(self._curves)}")
         self._curves[title].append(step, value)
 
     def plot(self, path: str | None = None) -> None:

@@ -31,7 +31,7 @@ def bucket_bytes(environment: Mapping[str, str], given: float = -1.0) -> int:
     try:
         size = float(text)
     except ValueError:
-        raise UsageError(f"{BUCKET_SIZE} is {text!r}; expected a number of MiB") from None
+        raise UsageError(f"{BUCKET_SIZE} must be a number of MiB, found {text!r}") from None
     return int((size if size >= 0 else DEFAULT_MIB) * 2**20)
 
 
@@ -39,7 +39,7 @@ def overlaps(environment: Mapping[str, str]) -> bool:
     """Whether sums run beside the computation: FLUIDTOOL_COLLECTIVE_OVERLAP=1. Raises UsageError for what is not 0 or 1."""
     text = environment.get(OVERLAP, "0")
     if text not in ("0", "1"):
-        raise UsageError(f"{OVERLAP} is {text!r}; expected 0 or 1")
+        raise UsageError(f"{OVERLAP} must be 0 or 1, found {text!r}")
     return text == "1"
 
 

@@ -35,7 +35,7 @@ def compression_of(environment: Mapping[str, str]) -> Compression | None:
         part = 0.0
     if text != "none" and not 0 < part <= 1:
         raise UsageError(
-            f"{COMPRESSION} is {text!r}; expected none, fp16, bf16, or topk: with a share above 0, as topk:0.01"
+            f"{COMPRESSION} must be none, fp16, bf16, or topk: with a share above 0, such as topk:0.01, found {text!r}"
         )
     return None if text == "none" else Largest(part)
 

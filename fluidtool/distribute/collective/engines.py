@@ -108,7 +108,7 @@ def engine_name(place: Place, environment: Mapping[str, str]) -> str:
     """NCCL for a GPU, MPI for what mpiexec started, else messages over gRPC; raises UsageError for an unknown name."""
     named = environment.get(ENGINE, AUTO)
     if named not in (AUTO, GRPC, MPI, NCCL):
-        raise UsageError(f"{ENGINE} is {named!r}; expected one of {AUTO}, {GRPC}, {MPI}, {NCCL}")
+        raise UsageError(f"{ENGINE} must be one of {AUTO}, {GRPC}, {MPI}, {NCCL}, found {named!r}")
     if named == NCCL and not isinstance(place, CUDAPlace):
         raise UsageError(f"{ENGINE} is {NCCL}, which needs GPUs, but this program runs on the CPU")
     if named != AUTO:
@@ -128,5 +128,5 @@ def deadline_seconds(environment: Mapping[str, str]) -> float:
     except ValueError:
         seconds = 0.0
     if not 0 < seconds < float("inf"):
-        raise UsageError(f"{DEADLINE} is {text!r}; expected a number of seconds above 0")
+        raise UsageError(f"{DEADLINE} must be a number of seconds above 0, found {text!r}")
     return seconds

@@ -44,7 +44,9 @@ class CollectivePlan:
             )
         check_member(self.rank, self.endpoints, self.current_endpoint)
         if self.rings < 1 or (self.rings > 1 and self.kind == THREADS):
-            raise UsageError(f"nccl_comm_num is {self.rings}; at least 1 ring is needed, and {THREADS} has exactly 1")
+            raise UsageError(
+                f"nccl_comm_num must be at least 1, and exactly 1 in the mode {THREADS}, found {self.rings}"
+            )
 
     @property
     def others(self) -> list[str]:

@@ -122,7 +122,9 @@ def _of_script(
         number, endpoints = _count_or_endpoints(servers, "pservers")
         count, others = _count_or_endpoints(trainers, "trainers")
         if others:
-            raise UsageError("with servers there is a number of trainers; only the mode collective takes endpoints")
+            raise UsageError(
+                f"with servers, trainers must be a number, found {trainers!r}; only the mode collective takes endpoints"
+            )
         return Blueprint(path, True, number, count, sync, endpoints, arguments, checkpoints)
     if servers not in (None, "0"):
         hint = Hint("omit servers=", "omit --pservers")
@@ -136,7 +138,7 @@ def _count_or_endpoints(text: str | None, what: str) -> tuple[int, tuple[str, ..
         return 1, ()
     if text.isdecimal():
         if int(text) < 1:
-            raise UsageError(f"{what} is {text}; a job has at least 1")
+            raise UsageError(f"{what} must be at least 1, found {text}")
         return int(text), ()
     endpoints = parse_endpoints(text, what)
     return len(endpoints), endpoints

@@ -63,7 +63,7 @@ def read_job(path: Path, *, whole: bool = True) -> JobFolder:
         files = [role[kind] for role in manifest["roles"] for kind in KINDS]
         listed = [(str(file["file"]), str(file["sha256"])) for file in files]
     except (KeyError, TypeError, AttributeError) as error:
-        raise UnreadableError(f"{path / MANIFEST} lacks {error}, which the manifest of a job has") from error
+        raise UnreadableError(f"{path / MANIFEST} lacks {error}, which the manifest of a job must have") from error
     missing = [member.name for member in job.cluster.members() if member not in job.roles]
     if missing and whole:
         raise UsageError(

@@ -63,7 +63,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """The metrics as they are now."""
         if self.path.partition("?")[0] != PATH:
-            self.send_error(HTTPStatus.NOT_FOUND, f"only {PATH} is here")
+            self.send_error(HTTPStatus.NOT_FOUND, f"only {PATH} is served here")
             return
         assert isinstance(self.server, _Server)
         body = self.server.page()

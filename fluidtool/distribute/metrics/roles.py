@@ -16,7 +16,7 @@ def of_any_role(name: str, environment: Mapping[str, str]) -> list[Family]:
     restarts = max(int(starts) - 1, 0) if starts.isdecimal() else 0
     return [
         gauge("fluidtool_role_info", "The role of this process; always 1.", 1, role=name, version=__version__),
-        counter("fluidtool_restarts_total", "How often the role was restarted.", restarts),
+        counter("fluidtool_restarts_total", "How many times the role was restarted.", restarts),
     ]
 
 
@@ -40,7 +40,11 @@ def of_trainer(report: Report | None) -> list[Family]:
 def of_server(rounds: int, waiting: int, trainers: int, traffic: Traffic) -> list[Family]:
     """rounds: how many it has begun, or steps of an asynchronous server; waiting: calls that wait for others."""
     return [
-        counter("fluidtool_rounds_total", "Rounds (steps of an asynchronous server), before a restart too.", rounds),
+        counter(
+            "fluidtool_rounds_total",
+            "Rounds (steps of an asynchronous server), those before a restart included.",
+            rounds,
+        ),
         gauge("fluidtool_waiting_calls", "Calls of trainers that wait for other trainers.", waiting),
         gauge("fluidtool_live_trainers", "Trainers that are not done.", trainers),
         traffic.family(),

@@ -44,7 +44,7 @@ def describe_server(op: Operator) -> ServerDescription:
     blocks = op.get_attr("optimize_blocks") or [op.attr("OptimizeBlock")]  # the latter in Fluid 0.13
     trainers = int(op.get_attr("Fanin", 1))
     if trainers < 1:
-        raise ProgramError(f"listen_and_serv has Fanin {trainers}; a server needs at least 1 trainer")
+        raise ProgramError(f"Fanin of listen_and_serv, its number of trainers, must be at least 1, found {trainers}")
     count = op.block.program.num_blocks
     description = ServerDescription(
         endpoint=str(op.attr("endpoint")),
@@ -76,7 +76,7 @@ def _mode(op: Operator) -> DistributedMode:
         return DistributedMode(mode)
     except ValueError:
         raise ProgramError(
-            f"listen_and_serv has distributed_mode {mode}; expected 0 (sync), 1 (async), 2 (half-async) or 3 (geo)"
+            f"distributed_mode of listen_and_serv must be 0 (sync), 1 (async), 2 (half-async) or 3 (geo), found {mode}"
         ) from None
 
 
@@ -89,5 +89,5 @@ def _pairs(op: Operator, attribute: str) -> Iterable[tuple[str, str]]:
     for entry in op.get_attr(attribute, []):
         name, colon, value = entry.rpartition(":")
         if not (colon and name and value and (value.isdecimal() or attribute == "sparse_grad_to_param")):
-            raise ProgramError(f"listen_and_serv has {entry!r} in {attribute}; expected name:value")
+            raise ProgramError(f"{attribute} of listen_and_serv must list name:value, found {entry!r}")
         yield name, value

@@ -35,5 +35,5 @@ def _number(environment: Mapping[str, str], name: str, default: int) -> int:
     if text is None:
         return default
     if not text.isdecimal() or not int(text):
-        raise UsageError(f"{name} is {text!r}; expected an integer of at least 1")
+        raise UsageError(f"{name} must be an integer of at least 1, found {text!r}")
     return int(text)

@@ -183,7 +183,7 @@ def _restore(context: OpContext, store: Store, checkpoint: Checkpoint) -> None:
         )
     for name, value in checkpoint.values.items():
         store.put(name, value)
-    context.runtime.talk(f"parameter server goes on after step {checkpoint.step}")
+    context.runtime.talk(f"parameter server resumes after step {checkpoint.step}")
 
 
 def _saving(

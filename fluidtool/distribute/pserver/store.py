@@ -127,10 +127,10 @@ class Store:
         block = self._look_ups.get(request.name)
         if block is None:
             known = ", ".join(self._look_ups) or "none"
-            raise NotFound(f"this server looks up no rows of {request.name}; it does for {known}")
+            raise NotFound(f"this server does not look up rows of {request.name}, only of {known}")
         found = block.run(self.on_device(ids), answer=request.out_name)
         if not isinstance(found, LoDTensor):
-            raise NotFound(f"looking up {request.name} gives no variable {request.out_name}")
+            raise NotFound(f"looking up {request.name} does not compute a variable {request.out_name}")
         return LoDTensor(self._context.host(found.array), found.offsets)
 
     def _rows(self, name: str, ids: LoDTensor) -> LoDTensor:

@@ -285,7 +285,7 @@ class Client:
         if status in (UNAVAILABLE, DEADLINE_EXCEEDED):
             fault = peer_fault(self.endpoint, self.options.security)
             if fault:
-                raise Refused(f"server {self.endpoint} cannot be talked to: {fault}")
+                raise Refused(f"cannot communicate with server {self.endpoint}: {fault}")
 
     def _greet(self, patience: float) -> bool:
         return self._ask("Hello", patience, ()) == VERSION

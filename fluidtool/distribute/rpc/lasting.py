@@ -103,7 +103,7 @@ class LastingTransport:
         while not pending.done:
             stream = self._stream
             if stream is None:
-                raise Gone(f"server {self._endpoint}: {pending} was given up")
+                raise Gone(f"server {self._endpoint}: {pending} was abandoned")
             stream.await_answer(pending)
             if not (pending.done or stream.ended):
                 stream.cancel()
@@ -153,7 +153,7 @@ class LastingTransport:
         old.cancel()
         pending.tries -= 1
         if reason is None and (pending.tries < 0 or pending.left <= 0):
-            reason = Gone(f"the connection broke, and breaks again ({self._details(old)})")
+            reason = Gone(f"the connection broke, and broke again when it was repeated ({self._details(old)})")
         if reason is None:
             try:
                 self._stream = self._open_one(max(pending.left, 0.0))

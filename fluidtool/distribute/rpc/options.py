@@ -54,7 +54,7 @@ class Options:
 def _number(environment: Mapping[str, str], name: str, default: int) -> int:
     text = environment.get(name, "") or str(default)
     if not text.isdecimal():
-        raise UsageError(f"{name} is {text!r}; expected a number of at least 0")
+        raise UsageError(f"{name} must be a number of at least 0, found {text!r}")
     return int(text)
 
 

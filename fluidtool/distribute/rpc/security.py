@@ -141,5 +141,5 @@ def _read(path: str) -> bytes:
         return Path(path).read_bytes()
     except OSError as error:
         raise UnreadableError(
-            f"cannot read {path}: {error.strerror}; it should contain a token, certificate or key"
+            f"cannot read {path}: {error.strerror}; it must contain a token, certificate or key"
         ) from error

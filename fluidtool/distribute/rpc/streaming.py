@@ -130,7 +130,7 @@ class Stream:
             pending.error = error_of(frame.code, str(frame.content, "utf-8", "replace"))
             if changes_state(pending.method, pending.message):
                 self.ended = True
-                self.fail(Gone(f"what was sent before was refused: {pending.error}"))
+                self.fail(Gone(f"an earlier message was refused: {pending.error}"))
         pending.done = True
 
     def fail(self, error: RemoteError) -> None:

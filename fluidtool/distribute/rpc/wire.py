@@ -219,7 +219,7 @@ def _value(name: str, found: dict[int, Any], dims: list[int], lod: list[list[int
         return bytes(data or b"")
     if kind not in (LOD_TENSOR, SELECTED_ROWS):
         raise _malformed(
-            f"variable {name!r} is of type {kind}; expected 0 (LoDTensor), 1 (SelectedRows) or 2 (NCCL id)"
+            f"the type of variable {name!r} must be 0 (LoDTensor), 1 (SelectedRows) or 2 (NCCL id), found {kind}"
         )
     if data is None and not dims:
         return None

@@ -21,7 +21,9 @@ def extend_with_decoupled_weight_decay(base_optimizer: type[Optimizer]) -> type[
     (default: all trained ones). Raises ArgumentTypeError unless base_optimizer is a class of optimizers.
     """
     if not (isinstance(base_optimizer, type) and issubclass(base_optimizer, Optimizer)):
-        raise ArgumentTypeError("The input(base_optimizer) should be a derived class of Optimizer.")
+        raise ArgumentTypeError(
+            f"The input(base_optimizer) should be a derived class of Optimizer, found {base_optimizer!r}"
+        )
 
     class OptimizerWithDecoupledWeightDecay(base_optimizer):  # type: ignore[misc, valid-type]
         __doc__ = f"{base_optimizer.__name__} with decoupled weight decay."

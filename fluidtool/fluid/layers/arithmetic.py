@@ -381,6 +381,8 @@ def get_tensor_from_selected_rows(x: Variable, name: str | None = None) -> Varia
     """The values of SelectedRows as a tensor."""
     check_type(x, "x", Variable, "get_tensor_from_selected_rows")
     if x.type != VarType.SELECTED_ROWS:
-        raise ArgumentTypeError("The type of 'x' in get_tensor_from_selected_rows must be SELECTED_ROWS.")
+        raise ArgumentTypeError(
+            f"The type of 'x' in get_tensor_from_selected_rows must be SELECTED_ROWS, found {VarType(x.type).name}"
+        )
     helper = LayerHelper("get_tensor_from_selected_rows", name=name)
     return append_simple(helper, "get_tensor_from_selected_rows", {"X": x}, dtype=x.dtype)

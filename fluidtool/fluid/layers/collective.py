@@ -48,7 +48,7 @@ def _c_allgather(x: Variable, nranks: int, ring_id: int = 0, use_calc_stream: bo
 def _c_reducescatter(x: Variable, nranks: int, ring_id: int = 0, use_calc_stream: bool = False) -> Variable:
     """The sum of x over all trainers, of which each has its part of the rows."""
     if not isinstance(x, Variable):
-        raise ArgumentTypeError("x must be a Variable")
+        raise ArgumentTypeError(f"x must be a Variable, found {type(x).__name__}")
     if x.shape[0] > 0 and x.shape[0] % nranks:
         raise UsageError(f"x.shape[0]({x.shape[0]}) cannot be evenly divided by nranks({nranks})")
     rows = x.shape[0] // nranks if x.shape[0] > 0 else x.shape[0]

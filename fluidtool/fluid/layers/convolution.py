@@ -222,7 +222,7 @@ def _transposed(helper: LayerHelper, input: Variable, options: _Options, output_
     else:
         size = per_dimension(options.filter_size, count, f"{op_type}.filter_size")
     if output_size is not None and not isinstance(output_size, (int, list, tuple)):
-        raise UsageError("output_size should be int, list[int] or tuple[int]")
+        raise UsageError(f"output_size should be int, list[int] or tuple[int], found {output_size!r}")
     groups = options.groups or 1
     channels = input.shape[-1] if last else input.shape[1]
     weight = helper.create_parameter(helper.param_attr, [channels, options.num_filters // groups, *size], input.dtype)
@@ -302,7 +302,7 @@ def unfold(
     helper = LayerHelper("unfold", name=name)
     check_variable_and_dtype(x, "x", ("float32", "float64"), "unfold")
     if len(x.shape) != 4:
-        raise UsageError("input should be the format of [N, C, H, W]")
+        raise UsageError(f"input should be the format of [N, C, H, W], found {list(x.shape)}")
     sides = [paddings] * 4 if isinstance(paddings, int) else list(paddings) * (2 if len(paddings) == 2 else 1)
     if len(sides) != 4:
         raise UsageError("paddings should either be an integer or a list of 2 or 4 integers")

@@ -244,16 +244,16 @@ def eye(
     """An identity matrix, repeated along leading dimensions batch_shape."""
     helper = LayerHelper("eye")
     if not isinstance(num_rows, int) or num_rows < 0:
-        raise ArgumentTypeError("num_rows should be a non-negative int")
+        raise ArgumentTypeError(f"num_rows should be a non-negative int, found {num_rows!r}")
     if num_columns is not None and (not isinstance(num_columns, int) or num_columns < 0):
-        raise ArgumentTypeError("num_columns should be a non-negative int")
+        raise ArgumentTypeError(f"num_columns should be a non-negative int, found {num_columns!r}")
     columns = num_rows if num_columns is None else num_columns
     attrs = {"num_rows": num_rows, "num_columns": columns, "dtype": int(data_type(dtype))}
     out = append_simple(helper, "eye", {}, attrs, dtype=dtype)
     out.stop_gradient = True
     if batch_shape is not None:
         if not isinstance(batch_shape, list) or any(size <= 0 for size in batch_shape):
-            raise ArgumentTypeError("batch_shape should be a positive int list")
+            raise ArgumentTypeError(f"batch_shape should be a positive int list, found {batch_shape!r}")
         for size in reversed(batch_shape):
             stacked = LayerHelper("stack")
             out = append_simple(stacked, "stack", {"X": [out] * size}, {"axis": 0}, dtype=out.dtype, slot="Y")

@@ -216,7 +216,7 @@ def prelu(x: Variable, mode: str, param_attr: Any = None, name: str | None = Non
     check_variable_and_dtype(x, "x", WIDE, "prelu")
     helper = LayerHelper("prelu", name=name, param_attr=param_attr)
     if mode not in ("all", "channel", "element"):
-        raise UsageError("mode should be one of all, channel, element.")
+        raise UsageError(f"mode should be one of all, channel, element, found {mode!r}")
     shape = [1]
     if mode == "channel":
         if len(x.shape) < 2:

@@ -15,7 +15,7 @@ from fluidtool.fluid.layers.building import append_simple
 from fluidtool.fluid.layers.creation import assign, zeros
 from fluidtool.fluid.layers.shape import MOVABLE, PLAIN, has_tensors, number_tensors, reshape, slice
 from fluidtool.ir import Variable, unique_name
-from fluidtool.ir.variable import data_type
+from fluidtool.ir.variable import data_type, data_type_name
 from fluidtool.proto.enums import VarType
 
 
@@ -44,7 +44,9 @@ def scatter(
 def scatter_nd_add(ref: Variable, index: Variable, updates: Variable, name: str | None = None) -> Variable:
     """ref with updates added at index."""
     if ref.dtype != updates.dtype:
-        raise UsageError("ref and updates must have same data type.")
+        raise UsageError(
+            f"ref and updates must have same data type, found {data_type_name(ref.dtype)} and {data_type_name(updates.dtype)}"
+        )
     helper = LayerHelper("scatter_nd_add", name=name)
     return append_simple(helper, "scatter_nd_add", {"X": ref, "Index": index, "Updates": updates}, dtype=ref.dtype)
 
@@ -75,7 +77,7 @@ def multiplex(inputs: list[Variable], index: Variable) -> Variable:
     helper = LayerHelper("multiplex")
     check_type(inputs, "inputs", list, "multiplex")
     if len(inputs) < 2:
-        raise UsageError("inputs should be a list object with at least 2 elements.")
+        raise UsageError(f"inputs should be a list object with at least 2 elements, found {len(inputs)}")
     for position, x in enumerate(inputs):
         check_variable_and_dtype(x, f"input[{position}]", PLAIN, "multiplex")
     check_variable_and_dtype(index, "index", ("int32", "int64"), "multiplex")
@@ -112,9 +114,11 @@ def unique_with_counts(x: Variable, dtype: str = "int32") -> tuple[Variable, Var
     """`unique` with the count of each value; x has one dimension."""
     check_variable_and_dtype(x, "x", PLAIN, "unique_with_counts")
     if dtype not in ("int32", "int64"):
-        raise ArgumentTypeError("Op unique_with_counts, index dtype must be int32 or int64")
+        raise ArgumentTypeError(f"Op unique_with_counts, index dtype must be int32 or int64, found {dtype}")
     if len(x.shape) != 1:
-        raise UsageError("Op unique_with_counts, x must not be null and size of dim must be 1")
+        raise UsageError(
+            f"Op unique_with_counts, x must not be null and size of dim must be 1, found shape {list(x.shape)}"
+        )
     helper = LayerHelper("unique_with_counts")
     out = helper.create_variable_for_type_inference(x.dtype)
     index, count = (helper.create_variable_for_type_inference(dtype) for _ in range(2))
@@ -201,7 +205,7 @@ def meshgrid(input: list[Variable], name: str | None = None) -> list[Variable]:
     """Vectors broadcast to a grid of all of them."""
     helper = LayerHelper("meshgrid", name=name)
     if not isinstance(input, list):
-        raise ArgumentTypeError("The type of input in meshgrid should be list.")
+        raise ArgumentTypeError(f"The type of input in meshgrid should be list, found {type(input).__name__}")
     for item in input:
         check_dtype(item.dtype, "create data type", MOVABLE, "meshgrid")
     outs = [helper.create_variable_for_type_inference(item.dtype) for item in input]
@@ -318,7 +322,7 @@ def pad2d(
         attrs["paddings"] = list(paddings)
     helper = LayerHelper("pad2d", name=name)
     if mode not in ("reflect", "edge", "constant"):
-        raise UsageError("mode should be one of constant, reflect, edge.")
+        raise UsageError(f"mode should be one of constant, reflect, edge, found {mode!r}")
     return append_simple(helper, "pad2d", inputs, attrs, dtype=input.dtype)
 
 
@@ -400,7 +404,7 @@ def random_crop(x: Variable, shape: Sequence[int], seed: int | Variable | None =
         name = unique_name.generate("random_crop_seed")
         seed = helper.create_variable(name=name, dtype="int64", persistable=True)
     elif not isinstance(seed, Variable):
-        raise UsageError("'seed' must be a Variable or an int.")
+        raise UsageError(f"'seed' must be a Variable or an int, found {type(seed).__name__}")
     outputs = {"Out": out, "SeedOut": seed}
     helper.append_op(type="random_crop", inputs={"X": x, "Seed": seed}, outputs=outputs, attrs=attrs)
     return out
@@ -411,7 +415,7 @@ def space_to_depth(x: Variable, blocksize: int, name: str | None = None) -> Vari
     """Blocks of pixels as channels."""
     helper = LayerHelper("space_to_depth", name=name)
     if not isinstance(blocksize, int):
-        raise UsageError("blocksize must be a python Int")
+        raise UsageError(f"blocksize must be a python Int, found {type(blocksize).__name__}")
     check_variable_and_dtype(x, "x", MOVABLE, "space_to_depth")
     return append_simple(helper, "space_to_depth", {"X": x}, {"blocksize": blocksize}, dtype=x.dtype)
 
@@ -421,7 +425,7 @@ def pixel_shuffle(x: Variable, upscale_factor: int) -> Variable:
     check_variable_and_dtype(x, "x", ("float32", "float64"), "pixel_shuffle")
     helper = LayerHelper("pixel_shuffle")
     if not isinstance(upscale_factor, int):
-        raise ArgumentTypeError("upscale factor must be int type")
+        raise ArgumentTypeError(f"upscale factor must be int type, found {type(upscale_factor).__name__}")
     return append_simple(helper, "pixel_shuffle", {"X": x}, {"upscale_factor": upscale_factor}, dtype=x.dtype)
 
 
@@ -429,7 +433,7 @@ def shuffle_channel(x: Variable, group: int, name: str | None = None) -> Variabl
     """Channels shuffled over groups (Zhang et al. 2017)."""
     helper = LayerHelper("shuffle_channel", name=name)
     if not isinstance(group, int):
-        raise ArgumentTypeError("group must be int type")
+        raise ArgumentTypeError(f"group must be int type, found {type(group).__name__}")
     return append_simple(helper, "shuffle_channel", {"X": x}, {"group": group}, dtype=x.dtype)
 
 

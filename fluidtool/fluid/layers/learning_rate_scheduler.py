@@ -96,7 +96,7 @@ def piecewise_decay(boundaries: Sequence[float], values: Sequence[float]) -> Var
     """values[i] before step boundaries[i], the last value from the last boundary on."""
     with default_main_program().lr_schedule_guard():
         if len(values) - len(boundaries) != 1:
-            raise UsageError("len(values) - len(boundaries) should be 1")
+            raise UsageError(f"len(values) - len(boundaries) should be 1, found {len(values)} and {len(boundaries)}")
         step = _decay_step_counter()
         rate = create_global_var([1], 0.0, "float32", persistable=True, name="learning_rate")
         with Switch() as switch:

@@ -113,7 +113,7 @@ def label_smooth(
 ) -> Variable:
     """(1 - epsilon) * label + epsilon * prior_dist, or of 1 / classes; label is one-hot [..., classes]."""
     if epsilon > 1.0 or epsilon < 0.0:
-        raise UsageError("The value of epsilon must be between 0 and 1.")
+        raise UsageError(f"The value of epsilon must be between 0 and 1, found {epsilon}")
     check_variable_and_dtype(label, "label", WIDE, "label_smooth")
     helper = LayerHelper("label_smooth", name=name)
     label.stop_gradient = True

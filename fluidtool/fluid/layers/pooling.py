@@ -222,7 +222,7 @@ def prroi_pool(
 
 def _check_cells(spatial_scale: Any, pooled_height: Any, pooled_width: Any) -> None:
     if not isinstance(spatial_scale, float):
-        raise ArgumentTypeError("spatial_scale must be float type")
+        raise ArgumentTypeError(f"spatial_scale must be float type, found {type(spatial_scale).__name__}")
     check_whole(pooled_height, "pooled_height")
     check_whole(pooled_width, "pooled_width")
 

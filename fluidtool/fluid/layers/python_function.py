@@ -37,8 +37,11 @@ def py_func(
     for function in (func, backward_func):
         if not callable(function) and (function is func or function is not None):
             raise ArgumentTypeError(f"func must be a Python function, found {function!r}")
-    if any(not var.shape for var in outputs):
-        raise UsageError("Output shapes of py_func op should be provided by users manually")
+    shapeless = [var.name for var in outputs if not var.shape]
+    if shapeless:
+        raise UsageError(
+            f"Output shapes of py_func op should be provided by users manually, found none for {shapeless[0]}"
+        )
     skipped = _skipped(inputs, outputs, skip_vars_in_backward_input) if backward_func is not None else []
     helper.append_op(
         type="py_func",

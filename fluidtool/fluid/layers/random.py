@@ -230,7 +230,7 @@ def randperm(
 ) -> Variable:
     """The numbers from 0 to before n in random order, [n]."""
     if n < 1:
-        raise UsageError("The input n should be greater than 0 in randperm op.")
+        raise UsageError(f"The input n should be greater than 0 in randperm op, found {n}")
     check_dtype(dtype, "dtype", ["int64", "int32"], "randperm")
     if device not in (None, "cpu", "gpu"):
         raise UsageError(f"The input device should in [None, 'cpu', 'gpu'], but received {device!r}.")

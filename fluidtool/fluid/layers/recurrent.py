@@ -241,11 +241,13 @@ def lstm_unit(
         check_variable_and_dtype(value, label, REAL, "lstm_unit")
     for label, value in arguments.items():
         if len(value.shape) != 2:
-            raise UsageError(f"Rank of {label} must be 2.")
+            raise UsageError(f"Rank of {label} must be 2, found {len(value.shape)}")
     if not x_t.shape[0] == hidden_t_prev.shape[0] == cell_t_prev.shape[0]:
-        raise UsageError("The 1st dimensions of x_t, hidden_t_prev and cell_t_prev must be the same.")
+        found = f"{x_t.shape[0]}, {hidden_t_prev.shape[0]} and {cell_t_prev.shape[0]}"
+        raise UsageError(f"The 1st dimensions of x_t, hidden_t_prev and cell_t_prev must be the same, found {found}")
     if hidden_t_prev.shape[1] != cell_t_prev.shape[1]:
-        raise UsageError("The 2nd dimensions of hidden_t_prev and cell_t_prev must be the same.")
+        found = f"{hidden_t_prev.shape[1]} and {cell_t_prev.shape[1]}"
+        raise UsageError(f"The 2nd dimensions of hidden_t_prev and cell_t_prev must be the same, found {found}")
     joined = concat(input=[x_t, hidden_t_prev], axis=1)
     gates = fc(input=joined, size=4 * cell_t_prev.shape[1], param_attr=param_attr, bias_attr=bias_attr)
     cell = helper.create_variable_for_type_inference(x_t.dtype)

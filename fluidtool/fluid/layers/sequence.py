@@ -212,7 +212,7 @@ def lod_append(x: Variable, level: list[int] | tuple[int, ...] | Variable) -> Va
     if x is None:
         raise UsageError("Input(x) can't be None.")
     if not isinstance(level, (Iterable, Variable)):
-        raise UsageError("Input(level) must be list, tuple or Variable.")
+        raise UsageError(f"Input(level) must be list, tuple or Variable, found {type(level).__name__}")
     check_variable_and_dtype(x, "x", PLAIN, "lod_append")
     inputs = {"X": x}
     attrs: dict[str, Any] = {"append": True}

@@ -137,7 +137,7 @@ def flatten(x: Variable, axis: int = 1, name: str | None = None) -> Variable:
     check_variable_and_dtype(x, "x", ("float32", "float64", "int8", "int32", "int64"), "flatten")
     helper = LayerHelper("flatten", name=name)
     if not isinstance(axis, int) or not 0 <= axis <= len(x.shape):
-        raise UsageError("The axis should be a int, and in range [0, rank(x)]")
+        raise UsageError(f"The axis should be a int, and in range [0, rank(x)], found {axis!r} for rank {len(x.shape)}")
     return append_simple(helper, "flatten2", {"X": x}, {"axis": axis}, dtype=x.dtype, extra=("XShape",))
 
 
@@ -272,7 +272,7 @@ def split(
 
 def _check_parts(count: int, size: int) -> None:
     if count <= 1:
-        raise UsageError("num_or_sections must be more than 1.")
+        raise UsageError(f"num_or_sections must be more than 1, found {count}")
     if size > 0 and size % count:
         raise UsageError(
             "The input's size along the split dimension must be evenly divisible by Attr(num_or_sections). "

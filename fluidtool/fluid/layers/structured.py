@@ -199,7 +199,7 @@ def similarity_focus(input: Variable, axis: int, indexes: list[int], name: str |
     check_type(axis, "axis", int, "similarity_focus")
     check_type(indexes, "indexes", list, "similarity_focus")
     if axis not in (1, 2, 3):
-        raise UsageError("axis must be 1, 2 or 3.")
+        raise UsageError(f"axis must be 1, 2 or 3, found {axis}")
     if not indexes:
         raise UsageError("indexes can not be empty.")
     return append_simple(

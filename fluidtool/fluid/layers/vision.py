@@ -105,7 +105,7 @@ def resize_nearest(
 def image_resize_short(input: Variable, out_short_len: int, resample: str = "BILINEAR") -> Variable:
     """Images resized so that their shorter side has this length."""
     if len(input.shape) != 4:
-        raise UsageError("The rank of input must be 4 (num_batches, channels, in_h, in_w).")
+        raise UsageError(f"The rank of input must be 4 (num_batches, channels, in_h, in_w), found {len(input.shape)}")
     sides = list(input.shape[2:4])
     short = sides.index(min(sides))
     out_shape = list(sides)
@@ -152,10 +152,10 @@ def _resize(
         inputs["Scale"] = scale
     elif isinstance(scale, (int, float)):
         if scale <= 0:
-            raise UsageError("Attr(scale) should be greater than zero.")
+            raise UsageError(f"Attr(scale) should be greater than zero, found {scale}")
         attrs["scale"] = float(scale)
     else:
-        raise ArgumentTypeError("Attr(scale)'s type should be float, int or Variable.")
+        raise ArgumentTypeError(f"Attr(scale)'s type should be float, int or Variable, found {type(scale).__name__}")
     if isinstance(actual_shape, Variable):
         warnings.warn(
             "actual_shape will be deprecated, it is recommended to use out_shape instead of actual_shape to specify output "
@@ -177,7 +177,7 @@ def _check_resize(
     if method != "trilinear" and rank != 4:
         raise UsageError("'BILINEAR' and 'NEAREST' only support 4-D tensor.")
     if not isinstance(align_corners, bool):
-        raise ArgumentTypeError("Attr align_corners should be a bool value")
+        raise ArgumentTypeError(f"Attr align_corners should be a bool value, found {type(align_corners).__name__}")
     if align_mode not in (0, 1):
         raise UsageError("align_mode can only be 0 or 1")
     if out_shape is None and scale is None:
@@ -192,9 +192,9 @@ def _check_resize(
 
 def _check_sizes(out_shape: Sequence[int | Variable], rank: int) -> None:
     if not isinstance(out_shape, (list, tuple)):
-        raise ArgumentTypeError("out_shape should be a list or tuple or Variable.")
+        raise ArgumentTypeError(f"out_shape should be a list or tuple or Variable, found {type(out_shape).__name__}")
     if any(not isinstance(size, Variable) and size <= 0 for size in out_shape):
-        raise UsageError("Each dimension size given in out_shape must be greater than 0.")
+        raise UsageError(f"Each dimension size given in out_shape must be greater than 0, found {out_shape}")
     if len(out_shape) != rank - 2:
         raise UsageError(f"out_shape length should be {rank - 2} for input {rank}-D tensor.")
 
@@ -204,7 +204,7 @@ def affine_grid(theta: Variable, out_shape: Sequence[int] | Variable, name: str 
     helper = LayerHelper("affine_grid")
     check_variable_and_dtype(theta, "theta", ("float32", "float64"), "affine_grid")
     if not isinstance(out_shape, (list, tuple, Variable)):
-        raise UsageError("The out_shape should be a list, tuple or Variable.")
+        raise UsageError(f"The out_shape should be a list, tuple or Variable, found {type(out_shape).__name__}")
     inputs: dict[str, Any] = {"Theta": theta}
     attrs: dict[str, Any] = {}
     if isinstance(out_shape, Variable):

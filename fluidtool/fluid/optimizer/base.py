@@ -62,7 +62,9 @@ class Optimizer:
         if not isinstance(learning_rate, (float, Variable)):
             raise ArgumentTypeError(f"learning rate should be float or Variable, got {learning_rate.__class__} here")
         if grad_clip is not None and not isinstance(grad_clip, GradientClipBase):
-            raise ArgumentTypeError("'grad_clip' should be an instance of GradientClipBase's derived class")
+            raise ArgumentTypeError(
+                f"'grad_clip' should be an instance of GradientClipBase's derived class, found {type(grad_clip).__name__}"
+            )
         if regularization is not None and not isinstance(regularization, WeightDecayRegularizer):
             raise ArgumentTypeError(
                 f"'regularization' should be an L1Decay, L2Decay or another WeightDecayRegularizer, found {regularization!r}"
@@ -137,7 +139,7 @@ class Optimizer:
     ) -> tuple[list[Operator], list[ParamGrad]]:
         """Append gradients and updates for `loss`; returns the appended operators and (parameter, gradient) pairs."""
         if not isinstance(loss, Variable):
-            raise ArgumentTypeError("The loss should be an Variable.")
+            raise ArgumentTypeError(f"The loss should be an Variable, found {type(loss).__name__}")
         params_grads = self.backward(loss, startup_program, parameter_list or self._parameter_list, no_grad_set)
         return self.apply_optimize(loss, startup_program, params_grads), params_grads
 

@@ -66,7 +66,7 @@ class RecomputeOptimizer(Optimizer):
     ) -> tuple[list[Operator], list[ParamGrad]]:
         """Append gradients and updates for `loss`; raises UsageError before `_set_checkpoints`."""
         if not isinstance(loss, Variable):
-            raise ArgumentTypeError("The loss should be an Variable.")
+            raise ArgumentTypeError(f"The loss should be an Variable, found {type(loss).__name__}")
         if self._checkpoints is None:
             raise UsageError("You should call _set_checkpoints first")
         pairs = self.backward(loss, startup_program, parameter_list, no_grad_set)

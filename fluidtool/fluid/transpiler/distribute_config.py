@@ -90,7 +90,7 @@ class ServerRuntimeConfig:
 def _flag(name: str) -> int:
     text = os.environ.get(name, "12")
     if not text.isdecimal() or int(text) < 1:
-        raise UsageError(f"the environment variable {name} is {text!r}; expected a number of threads of at least 1")
+        raise UsageError(f"the environment variable {name} must be a number of threads of at least 1, found {text!r}")
     return int(text)
 
 

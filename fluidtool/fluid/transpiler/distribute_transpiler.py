@@ -101,7 +101,7 @@ class DistributeTranspiler:
             )
             self._job = (transpile_for_geo if settings.geo else transpile_for_servers)(main, startup, settings)
         else:
-            raise UsageError(f"config.mode is {self.config.mode!r}; expected one of {', '.join(MODES)}")
+            raise UsageError(f"config.mode must be one of {', '.join(MODES)}, found {self.config.mode!r}")
 
     @property
     def plan(self) -> DistributePlan:

@@ -55,7 +55,7 @@ def load_state(data: bytes, source: str) -> dict[str, Any]:
     state = _joined({name: _unnamed(value) for name, value in state.items()}, source)
     names = _dict(state.pop(STRUCTURED_NAMES, {}), STRUCTURED_NAMES, source)
     if not all(isinstance(name, str) for name in names.values()):
-        raise UnreadableError(f"{source} is corrupted: {STRUCTURED_NAMES} should map names to names")
+        raise UnreadableError(f"{source} is corrupted: {STRUCTURED_NAMES} must map names to names")
     return {names.get(name, name): value for name, value in state.items()}
 
 
@@ -90,7 +90,7 @@ def _slices(info: Any, what: str) -> tuple[list[str], tuple[int, ...]]:
         shape: Any = info.get("OriginShape")
         if _are(parts, str) and _are(shape, int) and len(shape) <= MOST_DIMENSIONS:
             return list(parts), tuple(shape)
-    raise UnreadableError(f"{what} should say 'slices', names, and 'OriginShape', at most {MOST_DIMENSIONS} sizes")
+    raise UnreadableError(f"{what} must have 'slices', names, and 'OriginShape', at most {MOST_DIMENSIONS} sizes")
 
 
 def _are(items: Any, kind: type[Any]) -> bool:
@@ -99,7 +99,7 @@ def _are(items: Any, kind: type[Any]) -> bool:
 
 def _dict(value: Any, name: str, source: str) -> dict[Any, Any]:
     if not isinstance(value, dict):
-        raise UnreadableError(f"{source} is corrupted: {name} should be a dict, found {type(value).__name__}")
+        raise UnreadableError(f"{source} is corrupted: {name} must be a dict, found {type(value).__name__}")
     return value
 
 

@@ -107,10 +107,10 @@ HELD = {"tokens": np.int64, "scores": np.float32, "told": np.int64}
 def _steps(g: Graph, op: Operation) -> tuple[Value, Value, Value]:
     """The tokens, the scores, and how many selections each prefix has, step by step."""
     ids, scores = (op.exporter.find(g, op.names(slot)[0]) for slot in ("Ids", "Scores"))
-    need(isinstance(ids, Items) and isinstance(scores, Items), "what it decodes is not an array of selections")
+    need(isinstance(ids, Items) and isinstance(scores, Items), "it does not decode an array of selections")
     assert isinstance(ids, Items) and isinstance(scores, Items)
     levels = levels_of(g, ids)
-    need(len(levels) == 2, "what it decodes are not selections of beam_search with two levels of sequences")
+    need(len(levels) == 2, "it does not decode selections of beam_search with two levels of sequences")
     return sequence_of(g, ids, INT64), sequence_of(g, scores, np.float32), levels[-1]
 
 

@@ -47,7 +47,7 @@ def constructed(g: Graph, items: Sequence[Value], dtype: Any) -> Value:
 
 def _same(g: Graph, sequence: Value) -> Value:
     """The sequence, as an output of a graph."""
-    need(g.opset >= 14, "ONNX hands sequences on from opset 14 on")
+    need(g.opset >= 14, "passing sequences to the next step needs opset 14 or later")
     (found,) = g.node("Identity", [sequence.within(g)], [sequence.dtype])
     return found.as_sequence()
 
@@ -137,7 +137,7 @@ def array_to_lod_tensor(g: Graph, op: Operation) -> Value:
 # ---------------------------------------------------------------- branches
 @renders("conditional_block", "conditional_block_infer")
 def conditional_block(g: Graph, op: Operation) -> dict[str, list[Any]]:
-    need(op.attr("is_scalar_condition"), "a condition that is whether inputs are empty")
+    need(op.attr("is_scalar_condition"), "a condition on whether inputs are empty")
     condition = op.all("Cond")[0].cast(BOOL).scalar()
     block = op.op.block.program.block(op.attr("sub_block"))
     names = op.op.output("Out")
@@ -199,7 +199,7 @@ def _selected(g: Graph, choices: Sequence[Value], mask: Value, number: int) -> V
 
 @renders("split_lod_tensor")
 def split_lod_tensor(g: Graph, op: Operation) -> dict[str, Value]:
-    need(not op.lod_level("X"), "sequences that are parted by a mask")
+    need(not op.lod_level("X"), "sequences that a mask splits")
     x, chosen = op["X"], op["Mask"].cast(BOOL).flat()
     shape = (-1, *(x.shape or ())[1:])
     return {
@@ -211,7 +211,7 @@ def split_lod_tensor(g: Graph, op: Operation) -> dict[str, Value]:
 @renders("merge_lod_tensor", "merge_lod_tensor_infer")
 def merge_lod_tensor(g: Graph, op: Operation) -> Value:
     """Rows of both branches in the order of the mask; rows that it does not ask for become zeros at the end."""
-    need(not op.lod_level("X") and not op.lod_level("InTrue"), "sequences that are joined by a mask")
+    need(not op.lod_level("X") and not op.lod_level("InTrue"), "sequences that a mask merges")
     chosen, (yes, no) = op["Mask"].cast(BOOL).flat(), (op["InTrue"], op["InFalse"])
     rows = g.concat([yes, no], 0)
     places = [_counted(g, mask) for mask in (chosen, ~chosen)]

@@ -145,8 +145,8 @@ def drawn(g: Graph, op: Operation) -> Value:
 
 
 def _random(g: Graph, op: Operation, shape: Value, dtype: Any) -> Value:
-    need("truncated" not in op.type, "ONNX draws no truncated normal numbers")
-    op.exporter.notes[f"{op.type}: ONNX draws other random numbers than Paddle"] = None
+    need("truncated" not in op.type, "ONNX has no truncated normal distribution")
+    op.exporter.notes[f"{op.type}: ONNX draws different random numbers from Paddle's"] = None
     seed = float(op.attr("seed")) or None
     like = g.full(shape, 0, np.float32)
     if "gaussian" in op.type:
@@ -164,7 +164,7 @@ def _random(g: Graph, op: Operation, shape: Value, dtype: Any) -> Value:
 @renders("bernoulli")
 def bernoulli(g: Graph, op: Operation) -> Value:
     x = op["X"]
-    op.exporter.notes["bernoulli: ONNX draws other random numbers than Paddle"] = None
+    op.exporter.notes["bernoulli: ONNX draws different random numbers from Paddle's"] = None
     return (g.op("RandomUniformLike", x.cast(np.float32), low=0.0, high=1.0, shape=x.shape) < x.cast(np.float32)).cast(
         x.dtype
     )

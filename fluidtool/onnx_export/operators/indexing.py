@@ -59,7 +59,7 @@ def _gathered_along(g: Graph, x: Value, index: Value, axis: Value, number: int) 
 def lookup_table_dequant(g: Graph, op: Operation) -> Value:
     """The rows of the table as floats, which is how they are written."""
     table, ids, padding = op["W"], whole(op["Ids"]).squeeze(-1), op.attr("padding_idx")
-    need(table.array is not None, "a table that is computed: ONNX reads no bytes of floats")
+    need(table.array is not None, "a table that is computed: ONNX cannot reinterpret floats as bytes")
     packed = np.ascontiguousarray(table.array, np.float32)
     low, high = packed[:, :1], packed[:, 1:2]
     rows = np.ascontiguousarray(packed[:, 2:]).view(np.uint8) * ((high - low) / np.float32(256)) + low
@@ -105,12 +105,12 @@ def put_along_axis(g: Graph, op: Operation) -> Value:
     x, index, value = op["Input"], whole(op["Index"]), op["Value"]
     axis, how = op.attr("Axis") % x.rank, op.attr("Reduce")
     value = value.expand(index.dims()) if value.shape != index.shape else value
-    need(op.attr("Include_self", True) or how == "assign", "a reduction that leaves out what is there")
+    need(op.attr("Include_self", True) or how == "assign", "a reduction that ignores the existing values")
     if how == "assign":
         return g.same("ScatterElements", x, index, value, axis=axis)
     reduction = {"add": "add", "mul": "mul", "multiply": "mul", "amax": "max", "amin": "min"}.get(how)
     need(reduction, f"the reduction {how}")
-    need(g.opset >= (18 if reduction in ("max", "min") else 16), f"ONNX has the reduction {how} from a later opset on")
+    need(g.opset >= (18 if reduction in ("max", "min") else 16), f"the reduction {how} needs a later opset")
     return g.same("ScatterElements", x, index, value, axis=axis, reduction=reduction)
 
 
@@ -121,7 +121,7 @@ def scatter(g: Graph, op: Operation) -> Value:
     updates = updates.reshape([-1, *x.sizes()[1:]]) if updates.rank != x.rank else updates
     if op.attr("overwrite"):
         return g.same("ScatterND", x, rows, updates)
-    need(g.opset >= 16, "ONNX adds up at places from opset 16 on")
+    need(g.opset >= 16, "adding at indices needs opset 16 or later")
     cleared = g.same("ScatterND", x, rows, updates * 0)
     return g.same("ScatterND", cleared, rows, updates, reduction="add")
 
@@ -132,14 +132,14 @@ def scatter_nd_add(g: Graph, op: Operation) -> Value:
     if index.size(-1, "Index") == 0:
         places = len(index.shape or ()) - 1
         return x + (updates.sum(*range(places)) if places else updates)
-    need(g.opset >= 16, "ONNX adds up at places from opset 16 on")
+    need(g.opset >= 16, "adding at indices needs opset 16 or later")
     return g.same("ScatterND", x, index, updates, reduction="add")
 
 
 @renders("index_add")
 def index_add(g: Graph, op: Operation) -> Value:
     x, index, added, axis = op["X"], whole(op["Index"]).flat(), op["AddValue"], op.attr("axis") % op["X"].rank
-    need(g.opset >= 16, "ONNX adds up at places from opset 16 on")
+    need(g.opset >= 16, "adding at indices needs opset 16 or later")
     places = index.reshape([1] * axis + [-1] + [1] * (x.rank - axis - 1)).expand(added.dims())
     return g.same("ScatterElements", x, places, added, axis=axis, reduction="add")
 
@@ -149,7 +149,7 @@ def index_put(g: Graph, op: Operation) -> Value:
     x, value = op["x"], op["value"]
     indices = op.all("indices")
     reduction = "add" if op.attr("accumulate") else None
-    need(reduction is None or g.opset >= 16, "ONNX adds up at places from opset 16 on")
+    need(reduction is None or g.opset >= 16, "adding at indices needs opset 16 or later")
     if len(indices) == 1 and indices[0].dtype == BOOL:
         places = g.op("NonZero", indices[0], dtype=np.int64, shape=(indices[0].rank, -1)).swap()
     else:

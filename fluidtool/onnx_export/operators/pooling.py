@@ -58,7 +58,7 @@ def _known(g: Graph, op: Operation, x: Value, plan: Pooling) -> Value:
     simple = all(b < k and a < k for b, a, k in zip(before, after, kernel, strict=True))
     common = {"kernel_shape": kernel, "strides": strides}
     if plan.maximum:
-        need(simple, "windows that see nothing but padding")
+        need(simple, "windows that contain only padding")
         windows = narrow(g, "MaxPool", [x], pads=[*before, *after], **common)
         if not plan.adaptive:
             return windows
@@ -113,7 +113,7 @@ def max_with_index(g: Graph, op: Operation) -> dict[str, Value]:
     if op.attr("adaptive"):
         kernel = [n // count for n, count in zip(sizes, kernel, strict=True)]
         strides, paddings = kernel, [0] * len(sizes)
-    need(all(p < k for p, k in zip(paddings, kernel, strict=True)), "windows that see nothing but padding")
+    need(all(p < k for p, k in zip(paddings, kernel, strict=True)), "windows that contain only padding")
     narrowed = x.cast(np.float32)
     out, places = g.node(
         "MaxPool", [narrowed], [np.float32, np.int64], kernel_shape=kernel, strides=strides, pads=[*paddings, *paddings]

@@ -83,7 +83,7 @@ def _whole(op: Operation, x: Array, scale: Array, axis: int | None, round_type: 
 def quantize(g: Graph, op: Operation) -> dict[str, Value]:
     x = op["X"]
     axis = None if op.type == "fake_quantize_abs_max" else _axis(op)
-    need(not op.attr("is_test", False), "scales that its output holds")
+    need(not op.attr("is_test", False), "scales that it computes")
     scale = _largest(x, axis)
     return {"Out": _steps(g, op, x, _along(scale, x, axis), None), "OutScale": scale}
 

@@ -297,7 +297,7 @@ KINDS: dict[str, tuple[str, tuple[int, ...], dict[str, Any]]] = {
 
 @renders("rnn", "cudnn_lstm")
 def rnn(g: Graph, op: Operation) -> dict[str, Any]:
-    need(op.type == "rnn", "its weights lie in one buffer of the GPU library")
+    need(op.type == "rnn", "its weights are packed into one buffer, for cuDNN")
     x, states, weights = op["Input"], op.all("PreState"), op.all("WeightList")
     lengths = op.get("SequenceLength")
     mode, layers, size = op.attr("mode"), op.attr("num_layers"), op.attr("hidden_size")

@@ -265,7 +265,7 @@ def bincount(g: Graph, op: Operation) -> Value:
     many = g.maximum(x.reduce("Max", [0], keepdims=True) + 1, g.constant([least], np.int64))
     start = g.full(many, 0, op.dtype(default=np.int64))
     given = g.full(x.dims(), 1, start.dtype) if weights is None else weights.cast(start.dtype)
-    need(g.opset >= 16, "ONNX adds up at places from opset 16 on")
+    need(g.opset >= 16, "adding at indices needs opset 16 or later")
     return g.op("ScatterElements", start, x, given, axis=0, reduction="add")
 
 

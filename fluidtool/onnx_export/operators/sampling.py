@@ -114,7 +114,7 @@ def affine_grid(g: Graph, op: Operation) -> Value:
 def roi_align(g: Graph, op: Operation) -> Value:
     x, rois = op["X"], op["ROIs"]
     aligned = bool(op.attr("aligned", False))
-    need(g.opset >= 16 or not aligned, "ONNX has pixels with centers at halves from opset 16 on")
+    need(g.opset >= 16 or not aligned, "half-pixel centers need opset 16 or later")
     ratio = op.attr("sampling_ratio")
     images = image_of_region(g, op, x, rois)
     mode = ("half_pixel" if aligned else "output_half_pixel") if g.opset >= 16 else None
@@ -199,7 +199,7 @@ def fold(g: Graph, op: Operation) -> Value:
     kernel, strides, pads, dilations = (
         list(op.attr(name)) for name in ("kernel_sizes", "strides", "paddings", "dilations")
     )
-    need(g.opset >= 16, "ONNX adds up at places from opset 16 on")
+    need(g.opset >= 16, "adding at indices needs opset 16 or later")
     rows = window_cells(height, kernel[0], strides[0], pads[0], pads[2], dilations[0])
     columns = window_cells(width, kernel[1], strides[1], pads[1], pads[3], dilations[1])
     channels = x.size(1) // (kernel[0] * kernel[1])
@@ -217,7 +217,7 @@ def fold(g: Graph, op: Operation) -> Value:
 @renders("im2sequence")
 def im2sequence(g: Graph, op: Operation) -> Value:
     x = op["X"]
-    need(op.get("Y") is None, "real sizes of images")
+    need(op.get("Y") is None, "the real sizes of images (batch with padding)")
     kernel, strides, pads = (list(op.attr(name)) for name in ("kernels", "strides", "paddings"))
     cells = windows_of(g, x, kernel, strides, pads, [1, 1]).transpose(0, 2, 4, 1, 3, 5)
     if op.exporter.several:

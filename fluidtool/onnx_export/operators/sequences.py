@@ -237,7 +237,7 @@ def sequence_erase(g: Graph, op: Operation) -> Value:
 @renders("sequence_scatter")
 def sequence_scatter(g: Graph, op: Operation) -> Value:
     x, ids, updates = op["X"], op["Ids"].cast(np.int64).flat(), op["Updates"].flat()
-    need(g.opset >= 16, "ONNX adds up at places from opset 16 on")
+    need(g.opset >= 16, "adding at indices needs opset 16 or later")
     lengths = op.lengths("Ids")
     if lengths is not None:
         return g.same("ScatterND", x, g.stack([ragged.owners(g, lengths), ids], 1), updates, reduction="add")

@@ -264,7 +264,7 @@ def pad(g: Graph, op: Operation) -> Value:
 def _padded(x: Value, before: list[int | Value], after: list[int | Value], mode: str, number: float) -> Value:
     known = [n for n in (*before, *after) if isinstance(n, int)]
     if mode in ("reflect", "edge", "wrap") or min(known, default=0) >= 0:
-        need(mode != "wrap" or x.graph.opset >= 19, "ONNX wraps borders around from opset 19 on")
+        need(mode != "wrap" or x.graph.opset >= 19, "circular padding needs opset 19 or later")
         kernel = x.dtype in (np.dtype(n) for n in ("float32", "float64", "int32", "int64", "bool", "uint8", "int8"))
         narrowed = x if kernel else x.cast(np.float32)
         return narrowed.pad(before, after, mode, number).cast(x.dtype)

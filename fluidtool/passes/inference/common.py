@@ -96,7 +96,7 @@ class _Merging:
         for name in (name for pair in pairs for name in pair):
             var = self.block.vars.get(name)
             if var is None or var.persistable or not is_tensor(self.block, name):
-                return f"{name} is persistable, of an outer block, or no tensor"
+                return f"{name} is persistable, of an outer block, or not a tensor"
             if self.written[name] != 1:
                 return f"{name} is written more than once"
         return next((why for name, other in pairs if (why := self.why_name_stays(name, other, position))), "")

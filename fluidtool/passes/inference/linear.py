@@ -82,7 +82,7 @@ def channel_axis(match: MatchContext, data_layout: str) -> int:
 
 
 def channels(match: MatchContext) -> int:
-    """How many output channels there are; raises NoMatch for a weight that is no matrix or filter."""
+    """How many output channels there are; raises NoMatch for a weight that is not a matrix or filter."""
     op, weight = match.op, match.numbers(match.input(weight_slot(match.op.type)))
     if op.type in CONVOLUTIONS:
         return int(weight.shape[0])

@@ -154,7 +154,7 @@ def _check_sizes(match: MatchContext, columns: int) -> None:
         shape = match.numbers(name).shape
         fits = len(shape) == 2 and (shape[1] == columns if slot == "Weight" else shape[0] == 1 and shape[1] >= columns)
         if not fits:
-            raise NoMatch(f"{name} of shape {list(shape)} is no {slot} of {match.op.type} with {columns} columns")
+            raise NoMatch(f"{name} of shape {list(shape)} is not a {slot} of {match.op.type} with {columns} columns")
 
 
 def _check_layer(match: MatchContext) -> None:

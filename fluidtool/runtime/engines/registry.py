@@ -65,7 +65,7 @@ def engine_for(name: str = AUTO, place: Place | None = None, precision: str = "f
     """
     _require_precision(name, place, precision)
     if name not in ENGINES:
-        raise UsageError(f"there is no engine {name!r}; the engines are {', '.join(ENGINES)}")
+        raise UsageError(f"there is no engine {name!r}; expected one of {', '.join(ENGINES)}")
     if isinstance(place, CUDAPlace):
         if name != AUTO:
             raise UsageError(f"the engine {name} computes on the CPU, but the device is a GPU; omit one of them")
@@ -89,7 +89,7 @@ def _open_on_gpu(place: CUDAPlace) -> Engine | None:
 
 def _require_precision(name: str, place: Place | None, precision: str) -> None:
     if precision not in PRECISIONS:
-        raise UsageError(f"there is no precision {precision!r}; the precisions are {', '.join(PRECISIONS)}")
+        raise UsageError(f"there is no precision {precision!r}; expected one of {', '.join(PRECISIONS)}")
     fitting = (AUTO, *(row.name for row in TABLE if precision in row.precisions))
     if name in ENGINES and name not in fitting:
         raise UsageError(

@@ -19,7 +19,7 @@ def thread_count() -> int:
     """
     text = os.environ.get(THREADS, "").strip()
     if text and not _is_count(text):
-        raise UsageError(f"{THREADS} is {text!r}; expected at least 1, or nothing for one per processor")
+        raise UsageError(f"{THREADS} must be at least 1, or unset for one per processor, found {text!r}")
     hint = os.environ.get("CPU_NUM", "").strip()
     wanted = text or (hint if _is_count(hint) else "")
     return min(int(wanted.lstrip("0")[:9]) if wanted else processors(), processors(), MOST_THREADS)

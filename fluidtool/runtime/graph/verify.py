@@ -39,7 +39,7 @@ def _fault_of(node: Node, there: set[Value]) -> str:
     if missing:
         return f"reads {missing[0]} before anything has computed it"
     if node.output in there:
-        return "computes what is there already"
+        return "computes a value that already exists"
     if node.output.array is not None:
         return "writes to a constant"
     if prod(node.output.shape) <= 0:

@@ -119,5 +119,7 @@ def test_training_stays_near_that_without_compression(kind: str, unit: float, mo
 
 @pytest.mark.parametrize("text", ["fp8", "topk", "topk:0", "topk:2", "topk:x", ""])
 def test_an_unknown_compression_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match=r"expected none, fp16, bf16, or topk: with a share above 0, as topk:0\.01"):
+    with pytest.raises(
+        UsageError, match=r"must be none, fp16, bf16, or topk: with a share above 0, such as topk:0\.01, found"
+    ):
         compression_of({"FLUIDTOOL_COLLECTIVE_COMPRESSION": text})

@@ -55,5 +55,5 @@ def test_an_error_beside_is_raised_where_the_sums_are_taken() -> None:
 
 def test_only_0_and_1_are_answers() -> None:
     assert [overlaps({}), overlaps({"FLUIDTOOL_COLLECTIVE_OVERLAP": "1"})] == [False, True]
-    with pytest.raises(UsageError, match="FLUIDTOOL_COLLECTIVE_OVERLAP is 'yes'; expected 0 or 1"):
+    with pytest.raises(UsageError, match="FLUIDTOOL_COLLECTIVE_OVERLAP must be 0 or 1, found 'yes'"):
         overlaps({"FLUIDTOOL_COLLECTIVE_OVERLAP": "yes"})

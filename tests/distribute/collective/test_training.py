@@ -173,17 +173,17 @@ def test_the_startup_program_comes_first() -> None:
 def test_endpoints_of_programs_must_be_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLUIDTOOL_COLLECTIVE", "grpc")
     _, startup, _ = transpiled(0, 2)
-    with pytest.raises(PermissionError, match=r"operator c_gen_nccl_id asks to talk to .*endpoints="):
+    with pytest.raises(PermissionError, match=r"operator c_gen_nccl_id asks to connect to .*endpoints="):
         Executor().run(startup, {}, [], Scope())
 
 
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("FLUIDTOOL_COLLECTIVE", "gloo", "FLUIDTOOL_COLLECTIVE is 'gloo'; expected one of auto, grpc, mpi, nccl"),
+        ("FLUIDTOOL_COLLECTIVE", "gloo", "FLUIDTOOL_COLLECTIVE must be one of auto, grpc, mpi, nccl, found 'gloo'"),
         ("FLUIDTOOL_COLLECTIVE", "nccl", "needs GPUs, but this program runs on the CPU"),
-        ("FLUIDTOOL_COLLECTIVE_DEADLINE", "soon", "is 'soon'; expected a number of seconds above 0"),
-        ("FLUIDTOOL_COLLECTIVE_DEADLINE", "0", "is '0'; expected a number of seconds above 0"),
+        ("FLUIDTOOL_COLLECTIVE_DEADLINE", "soon", "must be a number of seconds above 0, found 'soon'"),
+        ("FLUIDTOOL_COLLECTIVE_DEADLINE", "0", "must be a number of seconds above 0, found '0'"),
     ],
 )
 def test_wrong_settings_are_named(name: str, value: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,7 +239,7 @@ def wrong_operator(type: str, attrs: dict[str, Any], array: np.ndarray) -> None:
         ("c_reducescatter", {"nranks": 2}, "nranks is 2, but ring 0 has 1 ranks"),
         ("c_broadcast", {"root": 1}, "root 1 is not one of the 1 ranks"),
         ("c_reduce_sum", {"root_id": 4}, "root 4 is not one of the 1 ranks"),
-        ("allreduce", {"reduce_type": 4}, "reduce_type is 4; expected 0 (sum), 1 (product), 2 (max) or 3 (min)"),
+        ("allreduce", {"reduce_type": 4}, "reduce_type must be 0 (sum), 1 (product), 2 (max) or 3 (min), found 4"),
     ],
 )
 def test_operators_refuse_attributes_that_do_not_fit_the_ring(type: str, attrs: dict[str, Any], message: str) -> None:
@@ -272,5 +272,5 @@ def test_sums_of_a_program_travel_in_buckets(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_size_of_buckets_that_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLAGS_fuse_parameter_memory_size", "large")
-    with pytest.raises(FluidError, match="FLAGS_fuse_parameter_memory_size is 'large'; expected a number of MiB"):
+    with pytest.raises(FluidError, match="FLAGS_fuse_parameter_memory_size must be a number of MiB, found 'large'"):
         train_threads([transpiled(rank, 2) for rank in range(2)], steps=1)

@@ -197,13 +197,13 @@ def test_wrong_requests_are_refused(tmp_path: Path) -> None:
         draw(script(tmp_path), mode="ring")
     with pytest.raises(UsageError, match="is not a job: neither a folder"):
         draw(tmp_path / "nowhere")
-    with pytest.raises(UsageError, match="pservers is 0; a job has at least 1"):
+    with pytest.raises(UsageError, match="pservers must be at least 1, found 0"):
         draw(script(tmp_path), servers="0")
-    with pytest.raises(UsageError, match="with servers there is a number of trainers"):
+    with pytest.raises(UsageError, match="with servers, trainers must be a number"):
         draw(script(tmp_path), trainers=f"{A},{B}")
     with pytest.raises(UsageError, match="has no servers; omit servers="):
         draw(script(tmp_path), mode="collective", servers="2")
-    with pytest.raises(UsageError, match="not an endpoint"):
+    with pytest.raises(UsageError, match="pservers must list host:port"):
         draw(script(tmp_path), servers="a,b")
 
 

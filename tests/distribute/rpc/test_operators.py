@@ -271,7 +271,7 @@ class TestTables:
         trainer.keepers[0].prefetch = lambda request, call: tensor(5, 2)  # type: ignore[method-assign]
         attrs = {**tables, "endpoints": trainer.endpoints}
         op = ("distributed_lookup_table", {"Ids": ["i"], "W": ["t"]}, {"Outputs": ["x"]}, attrs)
-        with pytest.raises(OperatorError, match=r"should return 1 rows of t.block0, returned"):
+        with pytest.raises(OperatorError, match=r"must return 1 rows of t.block0, found"):
             trainer.run(op, i=np.array([[1]]), t=without_memory())
 
     @pytest.mark.parametrize("kind", ["lookup_table", "lookup_table_v2"])
@@ -387,8 +387,8 @@ class TestSaving:
     @pytest.mark.parametrize(
         ("more", "reason"),
         [
-            ({"slice_shapes": ["1,3", "3,3"]}, r"slice w.block1 should be float32 of shape 3,3"),
-            ({"dtype": 3}, "slice w.block0 should be int64"),
+            ({"slice_shapes": ["1,3", "3,3"]}, r"slice w.block1 must be float32 of shape 3,3"),
+            ({"dtype": 3}, "slice w.block0 must be int64"),
             ({"shape": [4, 3]}, r"the slices have 9 elements, but attribute shape is \[4, 3\]"),
             ({"remote_varnames": ["w.block0"]}, "must be equally many, found 2, 1, 2, 2"),
             ({"slice_shapes": ["1,x", "2,3"]}, "takes sizes such as '50,8'"),
@@ -418,6 +418,6 @@ def test_a_script_may_talk_to_anybody(trainer: Trainer) -> None:
 def test_an_address_that_was_not_allowed_hears_nothing(trainer: Trainer) -> None:
     program = trainer.program(("send_barrier", {}, {}, {"endpoints": trainer.endpoints}))
     policy = Policy(endpoints=frozenset(trainer.endpoints[:1]))
-    with pytest.raises(PolicyError, match=f"asks to talk to '{trainer.endpoints[1]}'"):
+    with pytest.raises(PolicyError, match=f"asks to connect to '{trainer.endpoints[1]}'"):
         Executor(policy=policy, servers=Servers(policy, Connections())).run(program, {}, [], Scope())
     assert [keeper.heard for keeper in trainer.keepers] == [[], []]

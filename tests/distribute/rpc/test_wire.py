@@ -188,7 +188,7 @@ class TestRefusals:
         [
             (b"\x18\x05\x22\x01\x04\x42\x04" + bytes(4), r"shape \[4\] has 4 bytes"),
             (b"\x18\x63\x22\x01\x01\x42\x04" + bytes(4), "is not a data type"),
-            (b"\x10\x07\x42\x01\x00", "is of type 7"),
+            (b"\x10\x07\x42\x01\x00", "found 7"),
             (b"\x0a\x02\xff\xfe", "not UTF-8"),
             (b"\x0a\x7f", "127 bytes, but 0 are left"),
             (b"\x0a", "does not end"),

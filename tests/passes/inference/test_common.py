@@ -86,7 +86,7 @@ def test_a_first_result_may_be_fetched() -> None:
 def test_persistable_results_stay() -> None:
     net = twice()
     net.block.var("b").persistable = True
-    assert reasons(merge_common(net.program, net.scope)) == ["b is persistable, of an outer block, or no tensor"]
+    assert reasons(merge_common(net.program, net.scope)) == ["b is persistable, of an outer block, or not a tensor"]
 
 
 def test_random_numbers_are_drawn_twice() -> None:

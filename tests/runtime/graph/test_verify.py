@@ -27,7 +27,7 @@ def test_constants_need_nobody_to_compute_them() -> None:
 BROKEN = {
     "unary that computes z reads y before anything has computed it": Graph([X], [Z], [TO_Z, TO_Y]),
     "nothing computes its output z": Graph([X], [Z], [TO_Y]),
-    "unary that computes y computes what is there already": Graph([X], [Y], [TO_Y, Node("unary", [X], Y)]),
+    "unary that computes y computes a value that already exists": Graph([X], [Y], [TO_Y, Node("unary", [X], Y)]),
     "unary that computes c writes to a constant": Graph([X], [CONSTANT], [Node("unary", [X], CONSTANT)]),
     "unary that computes e has a result of shape [0]": Graph([X], [], [Node("unary", [X], Value("e", (0,)))]),
     "conv that computes y adds a value of shape [3] to one of [2]": Graph(

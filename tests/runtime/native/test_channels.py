@@ -212,7 +212,12 @@ def test_factors_before_a_shortcut_in_rows() -> None:
     [
         ("pixel_shuffle", {"upscale_factor": 2, "data_format": "NHWC"}, (1, 3, 5, 8), "not an NCHW image"),
         ("channel_shuffle", {"groups": 2, "data_format": "NHWC"}, (1, 3, 5, 8), "not an NCHW image"),
-        ("temporal_shift", {"seg_num": 2, "shift_ratio": 0.05}, (2, 8, 4, 4), "segments that do not fit"),
+        (
+            "temporal_shift",
+            {"seg_num": 2, "shift_ratio": 0.05},
+            (2, 8, 4, 4),
+            "segments that do not divide the images or channels",
+        ),
         ("im2sequence", {"kernels": [2, 2]}, (1, 8, 4, 4), "windows that are not columns of the image"),
         (
             "im2sequence",

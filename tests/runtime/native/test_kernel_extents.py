@@ -193,7 +193,7 @@ def test_an_array_that_is_not_contiguous_is_refused(kernel: Kernel) -> None:
     ids=name_of,
 )
 def test_an_array_that_is_missing_is_refused(kernel: Kernel, name: str) -> None:
-    with pytest.raises(ExtentError, match=f"{kernel.kind.name} must not run: without pointer {name}"):
+    with pytest.raises(ExtentError, match=f"{kernel.kind.name} must not run: it needs pointer {name}"):
         check_call(call(kernel, **{name: None}), WIDTH, TASKS)
 
 
@@ -215,7 +215,7 @@ def test_a_gradient_without_places_has_all_rows(kernel: Kernel) -> None:
 
 @pytest.mark.parametrize("kernel", ENTROPIES, ids=name_of)
 def test_a_cross_entropy_with_nothing_is_refused(kernel: Kernel) -> None:
-    with pytest.raises(ExtentError, match="without pointer probabilities"):
+    with pytest.raises(ExtentError, match="it needs pointer probabilities"):
         check_call(call(kernel, labels=None, probabilities=None), WIDTH, TASKS)
 
 
@@ -224,7 +224,7 @@ def test_a_cross_entropy_with_nothing_is_refused(kernel: Kernel) -> None:
 )
 def test_a_table_that_leads_elsewhere_is_refused(kernel: Kernel, table: list[int]) -> None:
     name, _ = GOOD_TABLES[kernel]
-    with pytest.raises(ExtentError, match=f"{kernel.kind.name} must not run: without a table that fits its sizes"):
+    with pytest.raises(ExtentError, match=f"{kernel.kind.name} must not run: it needs a table that fits its sizes"):
         check_call(call(kernel, **{name: np.array(table, np.int64)}), WIDTH, TASKS)
 
 

@@ -136,7 +136,7 @@ def test_the_channels_around_a_slice_are_its_own() -> None:
     ("attrs", "why"),
     [
         ({"beta": 0.6}, "a power that is not a multiple of 1/4"),
-        ({"n": 17}, "a number of channels that does not fit"),
+        ({"n": 17}, "an unexpected number of channels"),
         ({"data_format": "NHWC"}, "not an NCHW image"),
     ],
 )

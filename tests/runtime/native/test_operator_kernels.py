@@ -86,7 +86,7 @@ def test_top_k_answers_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("engine", ["numpy", "native"])
 def test_top_k_says_what_does_not_fit(engine: str) -> None:
-    with pytest.raises(OperatorError, match=r"k should be in \[1, 4\]"):
+    with pytest.raises(OperatorError, match=r"k must be in \[1, 4\]"):
         outputs_of("top_k", {"X": np.zeros((3, 4), np.float32)}, ["Out", "Indices"], engine, k=5)
 
 

@@ -269,7 +269,7 @@ def test_numpy_can_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_unknown_engine_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"there is no engine 'tpu'; the engines are auto, native, numpy"):
+    with pytest.raises(UsageError, match=r"there is no engine 'tpu'; expected one of auto, native, numpy"):
         Executor(engine="tpu")
 
 

@@ -160,4 +160,4 @@ def test_an_empty_piece_is_left_to_numpy() -> None:
     net = Net()
     x = net.op("softmax", "Out", {"X": net.data(2, 5)}, axis=-1)
     agree(net, net.several("split", {"Out": 2}, {"X": x}, sections=[5, 0], axis=1))
-    assert net.why_not() == ["sizes that do not fit"]
+    assert net.why_not() == ["sizes that do not add up"]

@@ -83,7 +83,7 @@ def test_slice_that_drops_an_axis_of_more_than_one() -> None:
     x = net.op("softmax", "Out", {"X": net.data(50, 8)})
     y = net.op("slice", "Out", {"Input": x}, axes=[0], starts=[0], ends=[1], decrease_axis=[0])
     last(net).set_attr("ends", [50])
-    refused(net, y, "axis 0 of decrease_axis should be cut to size 1, found 50")
+    refused(net, y, "axis 0 of decrease_axis must be cut to size 1, found 50")
 
 
 def test_squeeze_of_an_axis_of_more_than_one() -> None:
@@ -91,7 +91,7 @@ def test_squeeze_of_an_axis_of_more_than_one() -> None:
     x = net.op("softmax", "Out", {"X": net.data(3, 1, 4)})
     y = net.op("squeeze2", "Out", {"X": x}, "XShape", axes=[1])
     last(net).set_attr("axes", [2])
-    refused(net, y, "axis 2 to be squeezed should have size 1, found 4")
+    refused(net, y, "axis 2 to be squeezed must have size 1, found 4")
 
 
 def test_lod_reset_to_offsets_that_go_back() -> None:
@@ -222,7 +222,7 @@ def test_an_importer_knows_every_attribute_that_the_kernel_asks_for(type: str) -
 
 @pytest.mark.parametrize(
     ("ends", "dropped", "message"),
-    [([1000], [2], "axis 2 of decrease_axis should be cut to size 1, found 5"), ([0], [], "the range 0:0 of axis 2")],
+    [([1000], [2], "axis 2 of decrease_axis must be cut to size 1, found 5"), ([0], [], "the range 0:0 of axis 2")],
 )
 def test_a_slice_that_inference_leaves_open(ends: list[int], dropped: list[int], message: str) -> None:
     net = Net()

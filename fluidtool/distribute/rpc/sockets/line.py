@@ -185,7 +185,7 @@ class Line:
             pending.error, pending.done = error, True
             if not changes_state(pending.method, pending.message):
                 return
-            error = Gone(f"what was sent before was refused: {error}")
+            error = Gone(f"an earlier message was refused: {error}")
         self.ended = True
         self.fail(error)
 
@@ -253,7 +253,7 @@ class Lines:
 
     def _reach(self, end: float) -> socket.socket:
         """Ask again when the connection breaks meanwhile, too."""
-        failure = Gone(f"server {self._endpoint} offers a socket, but lets nobody in there")
+        failure = Gone(f"server {self._endpoint} offers a socket, but refuses connections to it")
         for _ in range(self._options.retry_times + 1):
             try:
                 found = self._ask(end - time.monotonic())

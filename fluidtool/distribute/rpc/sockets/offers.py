@@ -51,7 +51,7 @@ class Offer:
             name, port, ticket = (field.decode("ascii") for field in fields)
             offer = cls(name, int(port), bytes.fromhex(ticket))
         except ValueError as error:
-            raise Refused(f"the server offers a socket in a way that is not fluidtool's: {data[:80]!r}") from error
+            raise Refused(f"the server's offer of a socket is not one of fluidtool's: {data[:80]!r}") from error
         if len(offer.ticket) != TICKET_BYTES or not 0 <= offer.port < 1 << 16:
             raise Refused(
                 f"the server offers a socket at port {offer.port} with {len(offer.ticket)} bytes as its ticket"

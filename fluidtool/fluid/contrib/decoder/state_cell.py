@@ -109,9 +109,11 @@ class StateCell:
     ) -> None:
         LayerHelper("state_cell", name=name)
         if not all(isinstance(state, InitState) for state in states.values()):
-            raise UsageError("state must be an InitState object.")
+            raise UsageError(
+                f"state must be an InitState object, found {', '.join(type(state).__name__ for state in states.values())}"
+            )
         if out_state not in states:
-            raise UsageError("out_state must be one state in states")
+            raise UsageError(f"out_state must be one state in states, found {out_state!r} and {', '.join(states)}")
         self.inputs: dict[str, Variable | None] = dict(inputs)
         self.state_names = list(states)
         self._current: dict[str, Any] = dict(states)

@@ -31,7 +31,7 @@ def fused_elemwise_activation(
     """
     functors = functor_list.split(",") if isinstance(functor_list, str) else functor_list
     if not isinstance(functors, list) or len(functors) != 2:
-        raise UsageError("functor_list should be a list of str, and the length should be 2.")
+        raise UsageError(f"functor_list should be a list of str, and the length should be 2, found {functor_list!r}")
     helper = LayerHelper("fused_elemwise_activation")
     attrs = {
         "axis": axis,

@@ -194,7 +194,9 @@ class CollectiveOptimizer(DistributedOptimizer):
         if not isinstance(self._strategy, DistributedStrategy):
             raise ArgumentTypeError(f"strategy must be DistributedStrategy, found {type(strategy).__name__}")
         if not isinstance(self._strategy.recompute_checkpoints, list):
-            raise UsageError("DistStrategy.recompute_checkpoints should be a List")
+            raise UsageError(
+                f"DistStrategy.recompute_checkpoints should be a List, found {type(self._strategy.recompute_checkpoints).__name__}"
+            )
         self.print_config = False
 
     def minimize(

@@ -39,7 +39,9 @@ def array_write(x: Variable, i: Variable, array: Variable | None = None) -> Vari
     check_type(x, "x", Variable, "array_write")
     helper = LayerHelper("array_write")
     if array is not None and not _is_array(array):
-        raise ArgumentTypeError("array should be tensor array vairable in array_write Op")
+        raise ArgumentTypeError(
+            f"array should be tensor array vairable in array_write Op, found {type(array).__name__}"
+        )
     if array is None:
         array = _new_array(helper, x.dtype)
     helper.append_op(type="write_to_array", inputs={"X": [x], "I": [i]}, outputs={"Out": [array]})
@@ -51,13 +53,15 @@ def array_read(array: Variable, i: Variable) -> Variable:
     check_variable_and_dtype(i, "i", ("int64",), "array_read")
     helper = LayerHelper("array_read")
     if not _is_array(array):
-        raise ArgumentTypeError("array should be tensor array vairable")
+        raise ArgumentTypeError(f"array should be tensor array vairable, found {type(array).__name__}")
     return append_simple(helper, "read_from_array", {"X": [array], "I": [i]}, dtype=array.dtype)
 
 
 def array_length(array: Variable) -> Variable:
     """The number of items of an array, [1] int64."""
     if not _is_array(array):
-        raise ArgumentTypeError("array should be tensor array vairable in array_length Op")
+        raise ArgumentTypeError(
+            f"array should be tensor array vairable in array_length Op, found {type(array).__name__}"
+        )
     helper = LayerHelper("array_length")
     return append_simple(helper, "lod_array_length", {"X": [array]}, dtype="int64", stop_gradient=True)

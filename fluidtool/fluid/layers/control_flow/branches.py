@@ -83,7 +83,7 @@ def case(
     if default is None:
         default = pairs.pop()[1]
     elif not callable(default):
-        raise ArgumentTypeError("The default in Op(case) must be callable.")
+        raise ArgumentTypeError(f"The default in Op(case) must be callable, found {type(default).__name__}")
     return _nested(reversed(pairs), default)
 
 
@@ -103,7 +103,7 @@ def switch_case(
         branches.sort(key=lambda branch: branch[0])
         default = branches.pop()[1]
     elif not callable(default):
-        raise ArgumentTypeError("The default in Op(case) must be callable.")
+        raise ArgumentTypeError(f"The default in Op(case) must be callable, found {type(default).__name__}")
     pairs = []
     for number, function in branches:
         wanted = fill_constant(shape=[1], dtype="int64", value=number)

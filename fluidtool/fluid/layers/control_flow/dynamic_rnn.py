@@ -119,7 +119,7 @@ class DynamicRNN:
         if init is None:
             init, need_reorder = self._constant(shape, value, dtype, zero), False
         if not isinstance(init, Variable):
-            raise ArgumentTypeError("The input arg `init` of memory() must be a Variable")
+            raise ArgumentTypeError(f"The input arg `init` of memory() must be a Variable, found {type(init).__name__}")
         start = init
         if need_reorder:
             if self.lod_rank_table is None:
@@ -151,9 +151,13 @@ class DynamicRNN:
         """The memory is `new_mem` in the next step."""
         self._must_be_inside("update_memory")
         if not isinstance(ex_mem, Variable):
-            raise ArgumentTypeError("The input arg `ex_mem` of update_memory() must be a Variable")
+            raise ArgumentTypeError(
+                f"The input arg `ex_mem` of update_memory() must be a Variable, found {type(ex_mem).__name__}"
+            )
         if not isinstance(new_mem, Variable):
-            raise ArgumentTypeError("The input arg `new_mem` of update_memory() must be a Variable")
+            raise ArgumentTypeError(
+                f"The input arg `new_mem` of update_memory() must be a Variable, found {type(new_mem).__name__}"
+            )
         if ex_mem.name not in self._memories:
             raise UsageError("Please invoke memory before update_memory")
         self._updates.append((new_mem, self._memories[ex_mem.name]))

@@ -94,7 +94,7 @@ class IfElse:
         if not true or not false:
             return true or false
         if len(true) != len(false):
-            raise UsageError("The output side must be same")
+            raise UsageError(f"The output side must be same, found {len(true)} and {len(false)} outputs")
         return [
             merge_lod_tensor(in_true=one, in_false=other, mask=self.cond, x=self.cond, level=0)
             for other, one in zip(false, true, strict=True)

@@ -63,6 +63,8 @@ def reorder_lod_tensor_by_rank(x: Variable, rank_table: Variable) -> Variable:
     check_type(x, "x", Variable, "reorder_lod_tensor_by_rank")
     check_type(rank_table, "rank_table", Variable, "reorder_lod_tensor_by_rank")
     if rank_table.type != VarType.LOD_RANK_TABLE:
-        raise ArgumentTypeError("The type of rank_table should be LOD_RANK_TABLE.")
+        raise ArgumentTypeError(
+            f"The type of rank_table should be LOD_RANK_TABLE, found {VarType(rank_table.type).name}"
+        )
     helper = LayerHelper("reorder_lod_tensor_by_rank")
     return append_simple(helper, "reorder_lod_tensor_by_rank", {"X": [x], "RankTable": [rank_table]}, dtype=x.dtype)

@@ -13,6 +13,7 @@ from fluidtool.fluid.layers.control_flow.blocks import declared, inner_block, re
 from fluidtool.fluid.layers.creation import assign
 from fluidtool.fluid.nested import assert_same_structure, is_sequence, map_structure
 from fluidtool.ir import Block, Variable
+from fluidtool.ir.variable import data_type_name
 from fluidtool.proto.enums import VarType
 
 
@@ -25,9 +26,9 @@ class While:
     def __init__(self, cond: Variable, is_test: bool = False, name: str | None = None) -> None:
         self.helper = LayerHelper("while", name=name)
         if not isinstance(cond, Variable):
-            raise ArgumentTypeError("condition should be a variable")
+            raise ArgumentTypeError(f"condition should be a variable, found {type(cond).__name__}")
         if cond.dtype != VarType.BOOL:
-            raise ArgumentTypeError("condition should be a boolean variable")
+            raise ArgumentTypeError(f"condition should be a boolean variable, found {data_type_name(cond.dtype)}")
         if math.prod(cond.shape) != 1:
             raise ArgumentTypeError(f"condition expected shape as [], but given shape as {list(cond.shape)}.")
         self.cond_var, self.is_test = cond, is_test
@@ -65,11 +66,11 @@ def while_loop(
     """
     LayerHelper("while_loop", name=name)
     if not callable(cond):
-        raise ArgumentTypeError("cond in while_loop should be callable")
+        raise ArgumentTypeError(f"cond in while_loop should be callable, found {type(cond).__name__}")
     if not callable(body):
-        raise ArgumentTypeError("body in while_loop should be callable")
+        raise ArgumentTypeError(f"body in while_loop should be callable, found {type(body).__name__}")
     if not isinstance(loop_vars, (list, tuple)):
-        raise ArgumentTypeError("loop_vars in while_loop should be a list or tuple")
+        raise ArgumentTypeError(f"loop_vars in while_loop should be a list or tuple, found {type(loop_vars).__name__}")
     if len(loop_vars) == 0:
         raise UsageError("loop_vars in while_loop should not be empty")
     condition = cond(*loop_vars)

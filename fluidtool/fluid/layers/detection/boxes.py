@@ -39,7 +39,9 @@ def box_coder(
     elif isinstance(prior_box_var, list):
         attrs["variance"] = prior_box_var
     else:
-        raise ArgumentTypeError("Input variance of box_coder must be Variable or lisz")
+        raise ArgumentTypeError(
+            f"Input variance of box_coder must be Variable or lisz, found {type(prior_box_var).__name__}"
+        )
     return append_simple(helper, "box_coder", inputs, attrs, dtype=prior_box.dtype, slot="OutputBox")
 
 

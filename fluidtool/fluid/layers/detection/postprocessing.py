@@ -112,9 +112,11 @@ def locality_aware_nms(
     _check_kinds(layer, int, keep_top_k=keep_top_k)
     _check_kinds(layer, bool, normalized=normalized)
     if len(scores.shape) != 3:
-        raise UsageError("dim size of scores must be 3")
+        raise UsageError(f"dim size of scores must be 3, found {list(scores.shape)}")
     if scores.shape[1] != 1:
-        raise UsageError("locality_aware_nms only support one class, Tensor score shape must be [N, 1, M]")
+        raise UsageError(
+            f"locality_aware_nms only support one class, Tensor score shape must be [N, 1, M], found {list(scores.shape)}"
+        )
     attrs = {
         "background_label": background_label,
         "score_threshold": score_threshold,

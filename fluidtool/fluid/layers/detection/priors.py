@@ -84,7 +84,7 @@ def density_prior_box(
         check_type(value, label, (list, tuple), "density_prior_box")
     counts, sizes, ratios = as_list(densities), floats(fixed_sizes), floats(fixed_ratios)
     if len(counts) != len(sizes):
-        raise UsageError("densities and fixed_sizes length should be euqal.")
+        raise UsageError(f"densities and fixed_sizes length should be euqal, found {len(counts)} and {len(sizes)}")
     step_w, step_h = _pair(steps, "steps", "step_width, step_height")
     attrs = {
         "variances": list(variance),
@@ -156,7 +156,7 @@ def multi_box_head(
     from min_ratio to max_ratio percent of base_size.
     """
     if not isinstance(inputs, (list, tuple)):
-        raise UsageError("inputs should be a list or tuple.")
+        raise UsageError(f"inputs should be a list or tuple, found {type(inputs).__name__}")
     count = len(inputs)
     smallest, largest = _sizes(count, base_size, min_ratio, max_ratio, min_sizes, max_sizes)
     if steps is not None:

@@ -443,7 +443,7 @@ def _pooled(low: Lowering, x: Value, shape: Shape) -> Shape | None:
 
 # ---------------------------------------------------------------- products
 def _need_cublaslt(low: Lowering) -> None:
-    need("cublaslt" in low.libraries, "a product needs cuBLASLt (the package nvmath-python), which is not there")
+    need("cublaslt" in low.libraries, "a product needs cuBLASLt (the package nvmath-python), which is not installed")
 
 
 @lowers("product")
@@ -557,7 +557,10 @@ def _attention(low: Lowering, node: Node) -> None:
 # ---------------------------------------------------------------- convolutions
 @lowers("conv")
 def _convolution(low: Lowering, node: Node) -> None:
-    need("cudnn" in low.libraries, "a convolution needs cuDNN (the package nvidia-cudnn-frontend), which is not there")
+    need(
+        "cudnn" in low.libraries,
+        "a convolution needs cuDNN (the package nvidia-cudnn-frontend), which is not installed",
+    )
     x, attrs, shape = node.inputs[0], node.attrs, node.output.shape
     weights = np.asarray(attrs["weights"], np.float32)
     if attrs["scale"] is not None:

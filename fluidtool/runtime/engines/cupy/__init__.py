@@ -133,7 +133,7 @@ class CupyDevice:
         if not isinstance(error, self.xp.cuda.runtime.CUDARuntimeError):
             return None
         return DeviceError(
-            f"GPU {self.device_id} has failed ({error}), and this process cannot use it any more; start again, a training from "
+            f"GPU {self.device_id} has failed ({error}), and this process cannot use it any more; restart it, training from "
             "its last checkpoint (--resume), or run on the CPU"
         )
 

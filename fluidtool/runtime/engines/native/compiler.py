@@ -97,7 +97,9 @@ class NativeRegion:
                 check_bounds(self.bounds, given)
                 self.library.run(steps)  # an interrupted run may have left marks
                 if self._went_beyond():
-                    raise OperatorError(f"the LoD of one of {[name for name, _ in self.offsets]} does not fit its rows")
+                    raise OperatorError(
+                        f"the LoD of {' or '.join(name for name, _ in self.offsets)} does not match its rows"
+                    )
         return results
 
     def _went_beyond(self) -> bool:

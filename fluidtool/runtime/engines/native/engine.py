@@ -109,7 +109,7 @@ def open_engine(precision: str, *, required: bool) -> NativeEngine | None:
     found = library()
     if found is None:
         if required:
-            raise DeviceError(f"the native engine is not available; {absence() or f'build it by {BUILD}'}")
+            raise DeviceError(f"the native engine is not available; {absence() or f'build it with {BUILD}'}")
         return None
     library_of_it = found if precision == "float32" else replace(found, precision=precision)
     return NativeEngine(library_of_it, int8=not is_off(INT8))

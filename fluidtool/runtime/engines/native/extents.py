@@ -62,7 +62,7 @@ def touches(*kernels: type[abi.Arguments[Pointer]]) -> Callable[[Any], Any]:
 def need(condition: Any, what: str) -> None:
     """Raise ExtentError for a call with invalid arguments."""
     if not condition:
-        raise ExtentError(f"without {what}")
+        raise ExtentError(f"it needs {what}")
 
 
 def span(length: int, *axes: Axis) -> tuple[int, int]:

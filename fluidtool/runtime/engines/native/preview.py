@@ -242,6 +242,6 @@ def left_to_numpy(work: Iterable[Any]) -> dict[str, str]:
 def why_left(op_type: str) -> str:
     """Why an operator is in no region."""
     if op_type not in registry.IMPORTERS:
-        return "no kernel"
-    further = "its result is kept or more than its result is read"
-    return further if op_type in WORTH else f"nothing next to it that is worth a call, or {further}"
+        return "no native kernel"
+    further = "its result is kept, or other values than its result are read"
+    return further if op_type in WORTH else f"no operator next to it makes a region worthwhile, or {further}"

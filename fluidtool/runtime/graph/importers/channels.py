@@ -26,7 +26,7 @@ def _shuffle(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
 def _pixel_shuffle(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     x, factor = r.get(op, "X"), int(attrs["upscale_factor"])
     need(len(x.shape) == 4 and attrs.get("data_format", "NCHW") in ("NCHW", "AnyLayout"), "not an NCHW image")
-    need(factor > 0 and x.shape[1] % factor**2 == 0, "a number of channels that does not fit")
+    need(factor > 0 and x.shape[1] % factor**2 == 0, "an unexpected number of channels")
     n, c, h, w = x.shape
     r.add("pixel_shuffle", [x], op, "Out", (n, c // factor**2, h * factor, w * factor), factor=factor)
 
@@ -37,9 +37,12 @@ def _temporal_shift(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> Non
     x, segments, share = r.get(op, "X"), int(attrs["seg_num"]), float(attrs["shift_ratio"])
     need(len(x.shape) == 4 and attrs.get("data_format", "NCHW") in ("NCHW", "AnyLayout"), "not an NCHW image")
     images, channels, *size = x.shape
-    need(segments > 0 and images % segments == 0 and 0 < share < 0.5, "segments that do not fit")
+    need(
+        segments > 0 and images % segments == 0 and 0 < share < 0.5,
+        "segments that do not divide the images or channels",
+    )
     first, second = int(channels * share), int(channels * 2 * share)
-    need(0 < first < second < channels, "segments that do not fit")
+    need(0 < first < second < channels, "segments that do not divide the images or channels")
     at, name = np.arange(images), op.outputs["Out"][0]
     parts = []
     for start, end, step in ((0, first, -1), (first, second, 1), (second, channels, 0)):

@@ -26,7 +26,7 @@ def padding(
         ]  # Paddle sets the dilations to 1
         need(tuple(dilations) == (1, 1), "SAME padding of a dilated window")
         return sums[0] // 2, sums[1] // 2, sums[0] - sums[0] // 2, sums[1] - sums[1] // 2
-    need(algorithm == "EXPLICIT" and len(pads) in (2, 4), "paddings that do not fit")
+    need(algorithm == "EXPLICIT" and len(pads) in (2, 4), "unsupported paddings")
     if len(pads) == 2:
         return pads[0], pads[1], pads[0], pads[1]
     return pads[0], pads[2], pads[1], pads[3]
@@ -41,8 +41,11 @@ def _conv(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     need(len(x.shape) == 4 and weights.dtype == np.float32, "not a float32 image")
     strides, dilations = tuple(attrs["strides"]), tuple(attrs["dilations"])
     groups, (count, inner, *window) = int(attrs["groups"]), weights.shape
-    need(groups > 0 and inner * groups == x.shape[1] and count % groups == 0, "filters that do not fit")
-    need(len(strides) == len(dilations) == len(window) == 2 and min(*strides, *dilations) > 0, "steps that do not fit")
+    need(groups > 0 and inner * groups == x.shape[1] and count % groups == 0, "filters that do not match the channels")
+    need(
+        len(strides) == len(dilations) == len(window) == 2 and min(*strides, *dilations) > 0,
+        "strides that do not match the window",
+    )
     top, left, bottom, right = padding(attrs, x.shape[2:], window, strides, dilations)
     rows, columns = (
         (n + before + after - (d * (w - 1) + 1)) // s + 1
@@ -50,7 +53,7 @@ def _conv(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
             x.shape[2:], (top, left), (bottom, right), dilations, window, strides, strict=True
         )
     )
-    need(min(rows, columns, top + 1, left + 1, bottom + 1, right + 1) > 0, "windows that do not fit")
+    need(min(rows, columns, top + 1, left + 1, bottom + 1, right + 1) > 0, "windows that do not fit the image")
     bias = r.constant(op, "Bias") if op.inputs.get("Bias") else None
     r.add(
         "conv",
@@ -108,7 +111,7 @@ def _pool(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     size, window, strides = x.shape[2:], tuple(attrs["ksize"]), tuple(attrs["strides"])
     adaptive, maximum = bool(attrs.get("adaptive")), attrs["pooling_type"] == "max"
     need(attrs["pooling_type"] in ("max", "avg"), "pooling of another type")
-    need(len(window) == len(strides) == 2, "windows that do not fit")
+    need(len(window) == len(strides) == 2, "windows that do not fit the image")
     need(not (adaptive and maximum), "adaptive max pooling")  # Paddle's is not adaptive
     everywhere = bool(attrs.get("global_pooling"))
     window = size if everywhere else window
@@ -118,7 +121,7 @@ def _pool(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
         pads = (0, 0, 0, 0)
     else:
         pads = padding(attrs, size, window, strides, (1, 1))
-    need(min(*window, *strides) > 0, "windows that do not fit")
+    need(min(*window, *strides) > 0, "windows that do not fit the image")
     if adaptive:
         rows, columns = window
     else:
@@ -131,7 +134,7 @@ def _pool(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
         maximum or adaptive or attrs.get("exclusive", True) or not attrs.get("ceil_mode"),
         "inclusive mean of a partial window",
     )
-    need(min(rows, columns, *(pad + 1 for pad in pads)) > 0, "windows that do not fit")
+    need(min(rows, columns, *(pad + 1 for pad in pads)) > 0, "windows that do not fit the image")
     mode = 0 if maximum else 1 if attrs.get("exclusive", True) or adaptive else 2
     need(mode != 2 or pads[:2] == pads[2:], "inclusive mean with uneven padding")
     r.add(

@@ -110,7 +110,7 @@ def _clip(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     x = r.get(op, "X")
     need(not op.inputs.get("Min") and not op.inputs.get("Max"), "computed bounds")
     low, high = float(attrs["min"]), float(attrs["max"])
-    need(low <= high, "bounds that do not fit")
+    need(low <= high, "bounds in the wrong order")
     r.add("unary", [x], op, "Out", x.shape, Activation(CLIP, (low, high)))
 
 
@@ -124,7 +124,7 @@ def _prelu(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     }
     y_shape = shape.get(attrs["mode"], ())
     need(attrs.get("data_format", "NCHW") in ("NCHW", "AnyLayout"), "slopes of the last dimension")
-    need(y_shape and slopes.size == prod(y_shape) and slopes.dtype == np.float32, "slopes that do not fit")
+    need(y_shape and slopes.size == prod(y_shape) and slopes.dtype == np.float32, "slopes of an unexpected shape")
     other = Value(op.inputs["Alpha"][0], y_shape, slopes.reshape(y_shape))
     r.add("binary", [x, other], op, "Out", x.shape, operation=PRELU, y_shape=y_shape)
 

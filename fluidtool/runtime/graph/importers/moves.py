@@ -16,7 +16,7 @@ def _reshape(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     shape = [x.shape[i] if size == 0 else int(size) for i, size in enumerate(attrs["shape"])]
     if -1 in shape:
         shape[shape.index(-1)] = prod(x.shape) // max(prod(size for size in shape if size != -1), 1)
-    need(prod(shape) == prod(x.shape), "a reshape that does not fit")
+    need(prod(shape) == prod(x.shape), "a reshape to another number of elements")
     r.add("view", [x], op, "Out", shape)
 
 
@@ -84,7 +84,7 @@ def _split(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     need(not op.inputs.get("AxisTensor") and not op.inputs.get("SectionsTensorList"), "computed sizes")
     axis = axis_within(attrs["axis"], len(x.shape))
     sizes = sections(x.shape[axis], int(attrs["num"]), [int(size) for size in attrs["sections"]])
-    need(sum(sizes) == x.shape[axis] and min(sizes) > 0 and len(sizes) == len(names), "sizes that do not fit")
+    need(sum(sizes) == x.shape[axis] and min(sizes) > 0 and len(sizes) == len(names), "sizes that do not add up")
     lod, start = r.lods.get(op.inputs["X"][0], ()), 0
     for number, size in enumerate(sizes):
         shape = [*x.shape[:axis], size, *x.shape[axis + 1 :]]
@@ -110,7 +110,7 @@ def _concat(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     shape = list(parts[0].shape)
     axis = axis_within(attrs["axis"], len(shape))
     fit = all([*part.shape[:axis], *part.shape[axis + 1 :]] == shape[:axis] + shape[axis + 1 :] for part in parts)
-    need(fit, "a concat that does not fit")
+    need(fit, "concat of shapes that do not match")
     shape[axis] = sum(part.shape[axis] for part in parts)
     lods = [r.lods.get(name, ()) for name in op.inputs["X"]]
     need(axis or not any(lods), "concat of sequences along axis 0")
@@ -123,6 +123,6 @@ def _stack(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     parts = [r.values[name] for name in op.inputs["X"] if name in r.values]
     need(len(parts) == len(op.inputs["X"]) and not any(part.integer for part in parts), "missing parts")
     shape = parts[0].shape
-    need(all(part.shape == shape for part in parts), "a stack that does not fit")
+    need(all(part.shape == shape for part in parts), "stack of different shapes")
     axis = axis_within(attrs["axis"], len(shape) + 1)
     r.add("stack", parts, op, "Y", (*shape[:axis], len(parts), *shape[axis:]), axis=axis)

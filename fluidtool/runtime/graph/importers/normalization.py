@@ -14,7 +14,7 @@ from fluidtool.runtime.graph.ir import Value
 @imports("instance_norm")
 def _instance_norm(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     x = r.get(op, "X")
-    need(2 <= len(x.shape) <= 5, "no image")
+    need(2 <= len(x.shape) <= 5, "not an image")
     add_norm(r, op, x, x.shape[1], float(attrs["epsilon"]))
 
 
@@ -30,7 +30,7 @@ def _group_norm(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
 def _local_response(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     x, around, fourths = r.get(op, "X"), int(attrs["n"]), 4 * float(np.float32(attrs["beta"]))
     need(len(x.shape) == 4 and attrs["data_format"] in ("NCHW", "AnyLayout"), "not an NCHW image")
-    need(around > 0 and around % 2 == 1 and around < 16, "a number of channels that does not fit")
+    need(around > 0 and around % 2 == 1 and around < 16, "an unexpected number of channels")
     need(fourths in (1, 2, 3, 4), "a power that is not a multiple of 1/4")
     numbers = (float(attrs["k"]), float(attrs["alpha"]))
     r.add("local_response", [x], op, "Out", x.shape, around=around // 2, fourths=int(fourths), numbers=numbers)
@@ -40,5 +40,5 @@ def add_norm(r: GraphBuilder, op: Operator, x: Value, groups: int, epsilon: floa
     """The node; scale and bias by channel, or None."""
     scale, bias = (r.constant(op, slot) if op.inputs.get(slot) else None for slot in ("Scale", "Bias"))
     fits = all(value is None or (value.shape == x.shape[1:2] and value.dtype == np.float32) for value in (scale, bias))
-    need(fits, "factors that do not fit")
+    need(fits, "factors of an unexpected shape")
     r.add("group_norm", [x], op, "Y", x.shape, groups=groups, scale=scale, shift=bias, epsilon=epsilon)

@@ -18,7 +18,7 @@ NONE: Border = (0, 0)
 @imports("pad")
 def _pad(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     x, pads = r.get(op, "X"), [int(pad) for pad in attrs["paddings"]]
-    need(len(pads) == 2 * len(x.shape) and min(pads) >= 0, "paddings that do not fit")
+    need(len(pads) == 2 * len(x.shape) and min(pads) >= 0, "unsupported paddings")
     add_border(r, op, x, list(zip(pads[::2], pads[1::2], strict=True)), "constant", float(attrs["pad_value"]))
 
 
@@ -26,7 +26,7 @@ def _pad(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
 def _pad2d(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     x, pads, mode = r.get(op, "X"), [int(pad) for pad in attrs["paddings"]], attrs["mode"]
     need(not op.inputs.get("Paddings"), "computed paddings")
-    need(len(x.shape) == 4 and len(pads) == 4 and mode in ("constant", "reflect", "edge"), "paddings that do not fit")
+    need(len(x.shape) == 4 and len(pads) == 4 and mode in ("constant", "reflect", "edge"), "unsupported paddings")
     space = [(pads[0], pads[1]), (pads[2], pads[3])]
     borders = [NONE, *space, NONE] if attrs["data_format"] == "NHWC" else [NONE, NONE, *space]
     add_border(r, op, x, borders, mode, float(attrs["pad_value"]))
@@ -36,19 +36,19 @@ def _pad2d(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
 def _pad3d(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     x, pads, mode = r.get(op, "X"), [int(pad) for pad in attrs["paddings"]], attrs["mode"]
     need(not op.inputs.get("Paddings"), "computed paddings")
-    need(len(x.shape) == 5 and len(pads) == 6, "paddings that do not fit")
-    need(mode in ("constant", "reflect", "replicate", "circular"), "paddings that do not fit")
+    need(len(x.shape) == 5 and len(pads) == 6, "unsupported paddings")
+    need(mode in ("constant", "reflect", "replicate", "circular"), "unsupported paddings")
     space = [(pads[4], pads[5]), (pads[2], pads[3]), (pads[0], pads[1])]
     borders = [NONE, *space, NONE] if attrs["data_format"] == "NDHWC" else [NONE, NONE, *space]
     fits = all(max(border) < size for size, border in zip(x.shape, borders, strict=True) if border != NONE)
-    need(fits or mode != "reflect", "paddings that do not fit")
+    need(fits or mode != "reflect", "unsupported paddings")
     add_border(r, op, x, borders, mode, float(attrs["value"]))
 
 
 def add_border(r: GraphBuilder, op: Operator, x: Value, borders: Sequence[Border], mode: str, value: float) -> None:
     """The node: for every padded axis, the index that each element is read from, -1 for `value`."""
     shape = [size + before + after for size, (before, after) in zip(x.shape, borders, strict=True)]
-    need(min(shape) > 0, "paddings that do not fit")
+    need(min(shape) > 0, "unsupported paddings")
     if all(border == NONE for border in borders):
         r.alias(x, op, "Out")
         return

@@ -51,7 +51,7 @@ def _matmul(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     need(not more, "matmul by heads, or one that a pass fused")
     need(len(x.shape) >= 2 and len(y.shape) >= 2 and not swap_x, "matmul of a vector or of a transposed X")
     depth, columns = (y.shape[-1], y.shape[-2]) if swap_y else (y.shape[-2], y.shape[-1])
-    need(x.shape[-1] == depth, "matmul of sizes that do not fit")
+    need(x.shape[-1] == depth, "matmul of sizes that do not match")
     if y.array is not None and len(y.shape) == 2:
         weights = y.array.T if swap_y else y.array
         need(weights.dtype == np.float32, "matmul of a type other than float32")

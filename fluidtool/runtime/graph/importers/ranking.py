@@ -32,7 +32,7 @@ def _top_k(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     need(not op.inputs.get("K"), "a computed k")
     need(axis_within(attrs.get("axis", -1), len(x.shape)) == len(x.shape) - 1, "an axis other than the last")
     need(attrs.get("largest", True), "the smallest elements")
-    need(0 < count <= x.shape[-1], "a k that does not fit")
+    need(0 < count <= x.shape[-1], "a k out of range")
     shape = (*x.shape[:-1], count)
     places = r.add("top_k", [x], op, "Indices", shape, integer=True)
     r.add("pick", [x, places], op, "Out", shape)

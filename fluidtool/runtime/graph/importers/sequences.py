@@ -77,7 +77,7 @@ def _lod_reset(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     lod: Lod = (tuple(int(offset) for offset in attrs.get("target_lod") or ()),)
     if op.inputs.get("Y"):
         lod = r.lods.get(op.inputs["Y"][0], ())
-    need(lod and lod[-1][:1] == (0,) and lod[-1][-1] == x.shape[0], "a LoD that is computed or does not fit")
+    need(lod and lod[-1][:1] == (0,) and lod[-1][-1] == x.shape[0], "a LoD that is computed or does not match the rows")
     r.alias(x, op, "Out")
     r.lods[op.outputs["Out"][0]] = lod
 
@@ -110,8 +110,8 @@ def owners(offsets: tuple[int, ...]) -> Any:
 def _sequence_conv(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     x, weights, times = r.get(op, "X"), r.constant(op, "Filter"), int(attrs["contextLength"])
     need(not attrs["paddingTrainable"] and int(attrs["contextStride"]) == 1, "learned rows around sequences")
-    need(weights.dtype == np.float32 and times > 0 and len(x.shape) == 2, "a window that does not fit")
-    need(weights.shape[:-1] == (times * x.shape[1],), "a window that does not fit")
+    need(weights.dtype == np.float32 and times > 0 and len(x.shape) == 2, "a filter that does not match the rows")
+    need(weights.shape[:-1] == (times * x.shape[1],), "a filter that does not match the rows")
     offsets = np.asarray(offsets_of(r, op, "X", x.shape[0]))
     need(len(r.lods[op.inputs["X"][0]]) == 1, "a window over anything but sequences of one level")
     owner = owners(r.lods[op.inputs["X"][0]][0])
@@ -134,10 +134,10 @@ def _sequence_reverse(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> N
 def _sequence_expand(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     x, level = r.get(op, "X"), int(attrs["ref_level"])
     own, lod = r.lods.get(op.inputs["X"][0], ()), r.lods.get(op.inputs["Y"][0], ())
-    need(len(own) <= 1 and len(x.shape) >= 2 and lod and -1 <= level < len(lod), "sequences that do not fit")
+    need(len(own) <= 1 and len(x.shape) >= 2 and lod and -1 <= level < len(lod), "sequences that do not match")
     bounds = np.asarray(own[0] if own else range(x.shape[0] + 1))
     repeats = np.diff(lod[level])
-    need(len(bounds) - 1 == len(repeats) and bounds[-1] == x.shape[0], "sequences that do not fit")
+    need(len(bounds) - 1 == len(repeats) and bounds[-1] == x.shape[0], "sequences that do not match")
     taken = np.repeat(np.arange(len(repeats)), repeats)
     rows = [np.arange(bounds[number], bounds[number + 1]) for number in taken]
     need(rows, "no sequence")
@@ -149,7 +149,7 @@ def _sequence_expand(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> No
 @imports("sequence_expand_as")
 def _sequence_expand_as(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     x, lod = r.get(op, "X"), r.lods.get(op.inputs["Y"][0], ())
-    need(len(lod) == 1 and len(x.shape) >= 2 and len(lod[0]) - 1 == x.shape[0], "sequences that do not fit")
+    need(len(lod) == 1 and len(x.shape) >= 2 and len(lod[0]) - 1 == x.shape[0], "sequences that do not match")
     pick(r, op, x, owners(lod[0]))
     r.lods[op.outputs["Out"][0]] = lod
 
@@ -160,9 +160,9 @@ def _sequence_concat(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> No
     parts, lods = [r.values.get(name) for name in names], [r.lods.get(name, ()) for name in names]
     need(all(part is not None and not part.integer for part in parts), "missing parts")
     shapes = [part.shape for part in parts if part is not None]
-    need(all(len(lod) == 1 for lod in lods) and len({len(lod[0]) for lod in lods}) == 1, "sequences that do not fit")
+    need(all(len(lod) == 1 for lod in lods) and len({len(lod[0]) for lod in lods}) == 1, "sequences that do not match")
     fits = all(lod[0][-1] == shape[0] and shape[1:] == shapes[0][1:] for lod, shape in zip(lods, shapes, strict=True))
-    need(fits, "sequences that do not fit")
+    need(fits, "sequences that do not match")
     firsts = np.cumsum([0, *(shape[0] for shape in shapes)])
     pieces = [
         np.arange(lod[0][number], lod[0][number + 1]) + first
@@ -185,7 +185,7 @@ def _sequence_softmax(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> N
 @imports("cos_sim", results=("Out",))
 def _cos_sim(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     x, y = r.get(op, "X"), r.get(op, "Y")
-    need(x.shape[1:] == y.shape[1:] and y.shape[0] in (1, x.shape[0]), "rows that do not fit")
+    need(x.shape[1:] == y.shape[1:] and y.shape[0] in (1, x.shape[0]), "rows that do not match")
     r.add("cosine", [x, y], op, "Out", (x.shape[0], 1))
 
 
@@ -197,7 +197,7 @@ def _lstm(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
 @imports("lstmp")
 def _lstmp(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     projection = r.constant(op, "ProjWeight")
-    need(projection.dtype == np.float32 and len(projection.shape) == 2, "a projection that does not fit")
+    need(projection.dtype == np.float32 and len(projection.shape) == 2, "a projection of an unexpected shape")
     identity, bounds = attrs["proj_activation"] == "identity", (float(attrs["cell_clip"]), float(attrs["proj_clip"]))
     # The projection goes through the activation of the cells (Paddle 1.8.5 lstmp_op.h).
     further = ["identity" if identity else attrs["cell_activation"]]
@@ -219,8 +219,8 @@ def add_lstm(
     names = [attrs[name] for name in ("gate_activation", "cell_activation", "candidate_activation")]
     need(set(names) <= ACTIVATIONS.keys() and weights.dtype == bias.dtype == np.float32, "an LSTM of another kind")
     peepholes, fed_back = bool(attrs["use_peepholes"]), more["projection"].shape[1] if more else size
-    need(weights.shape == (fed_back, 4 * size) and x.shape[1:] == (4 * size,), "gates that do not fit")
-    need(bias.shape == (1, (7 if peepholes else 4) * size), "a bias that does not fit")
+    need(weights.shape == (fed_back, 4 * size) and x.shape[1:] == (4 * size,), "gates of an unexpected shape")
+    need(bias.shape == (1, (7 if peepholes else 4) * size), "a bias of an unexpected shape")
     need(len(r.lods.get(op.inputs["Input"][0], ())) == 1, "an LSTM over anything but sequences of one level")
     node_attrs = {
         "weights": weights,
@@ -263,6 +263,9 @@ def add_gru(r: GraphBuilder, op: Operator, first: str, node_attrs: dict[str, Any
     bias = r.constant(op, "Bias") if op.inputs.get("Bias") else np.zeros((1, 3 * size), np.float32)
     need(weights.dtype == bias.dtype == np.float32, "a GRU of a type other than float32")
     fits = weights.shape == (size, 3 * size) and bias.shape == (1, 3 * size) and x.shape == (rows, 3 * size)
-    need(fits and (initial is None or initial.shape == (len(node_attrs["offsets"]) - 1, size)), "gates that do not fit")
+    need(
+        fits and (initial is None or initial.shape == (len(node_attrs["offsets"]) - 1, size)),
+        "gates of an unexpected shape",
+    )
     inputs = [x] if initial is None else [x, initial]
     r.add("gru", inputs, op, "Hidden", (rows, size), weights=weights, bias=bias.reshape(-1), **node_attrs)

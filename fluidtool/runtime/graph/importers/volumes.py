@@ -77,7 +77,7 @@ def paddings(
         need(not dilated, "SAME padding of a dilated window")
         sums = [max((-(-n // s) - 1) * s + w - n, 0) for n, w, s in zip(sizes, window, strides, strict=True)]
         return tuple((total // 2, total - total // 2) for total in sums)
-    need(algorithm == "EXPLICIT" and len(pads) in (3, 6) and min(pads) >= 0, "paddings that do not fit")
+    need(algorithm == "EXPLICIT" and len(pads) in (3, 6) and min(pads) >= 0, "unsupported paddings")
     return tuple(zip(pads, pads, strict=True)) if len(pads) == 3 else tuple(zip(pads[::2], pads[1::2], strict=True))
 
 
@@ -89,14 +89,14 @@ def _conv3d(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     need(len(x.shape) == 5 and weights.ndim == 5 and weights.dtype == np.float32, "not a float32 volume")
     strides, dilations, groups = tuple(attrs["strides"]), tuple(attrs["dilations"]), int(attrs["groups"])
     count, inner, *window = weights.shape
-    need(groups > 0 and inner * groups == x.shape[1] and count % groups == 0, "filters that do not fit")
-    need(len(strides) == len(dilations) == 3 and min(*strides, *dilations) > 0, "steps that do not fit")
+    need(groups > 0 and inner * groups == x.shape[1] and count % groups == 0, "filters that do not match the channels")
+    need(len(strides) == len(dilations) == 3 and min(*strides, *dilations) > 0, "strides that do not match the window")
     pads = paddings(attrs, x.shape[2:], window, strides, max(dilations) > 1)
     sizes = [
         (n + sum(pad) - (d * (w - 1) + 1)) // s + 1
         for n, pad, d, w, s in zip(x.shape[2:], pads, dilations, window, strides, strict=True)
     ]
-    need(min(sizes) > 0, "windows that do not fit")
+    need(min(sizes) > 0, "windows that do not fit the image")
     made = r.add(
         "conv3d",
         [bordered(r, frames_of(r, x, op, "Output"), x.shape[0], pads[0])],
@@ -137,7 +137,7 @@ def _pool3d(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     need(len(x.shape) == 5 and attrs["pooling_type"] in ("max", "avg"), "pooling of something other than a volume")
     size, window, strides = x.shape[2:], tuple(attrs["ksize"]), tuple(attrs["strides"])
     maximum, adaptive = attrs["pooling_type"] == "max", bool(attrs.get("adaptive"))
-    need(len(window) == len(strides) == 3, "windows that do not fit")
+    need(len(window) == len(strides) == 3, "windows that do not fit the image")
     everywhere = bool(attrs.get("global_pooling"))
     whole = (everywhere and not adaptive) or (adaptive and (size if everywhere else window) == (1, 1, 1))
     need(whole or not adaptive, "adaptive windows of volumes")
@@ -146,7 +146,7 @@ def _pool3d(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
         window, strides = size, (1, 1, 1)
     else:
         pads = paddings(attrs, size, window, strides, dilated=False)
-    need(min(*window, *strides) > 0, "windows that do not fit")
+    need(min(*window, *strides) > 0, "windows that do not fit the image")
     more = [s - 1 if attrs.get("ceil_mode") else 0 for s in strides]
     counts = [
         (n + sum(pad) - w + extra) // s + 1
@@ -155,7 +155,7 @@ def _pool3d(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     exclusive = maximum or attrs.get("exclusive", True)
     need(exclusive or not attrs.get("ceil_mode"), "inclusive mean of a partial window")
     need(exclusive or all(before == after for before, after in pads), "inclusive mean with uneven padding")
-    need(min(counts) > 0, "windows that do not fit")
+    need(min(counts) > 0, "windows that do not fit the image")
     last = [(count - 1) * s - pad[0] for count, s, pad in zip(counts, strides, pads, strict=True)]
     seen = all(at < n and pad[0] < w for at, n, pad, w in zip(last, size, pads, window, strict=True))
     need(seen, "windows that contain only padding")

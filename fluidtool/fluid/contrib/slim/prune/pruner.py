@@ -32,7 +32,7 @@ class StructurePruner(Pruner):
         """The numbers of the slices to take, ratio times as many as there are, the smallest first."""
         criterion = self.criterions.get(name) or self.criterions["*"]
         if criterion != "l1_norm":
-            raise UsageError(f"the criterion of {name} is {criterion!r}; expected 'l1_norm'")
+            raise UsageError(f"the criterion of {name} must be 'l1_norm', found {criterion!r}")
         if axis is None:
             if self.pruning_axis is None:
                 raise AssertedError("pruning_axis should set if axis is None.")

@@ -81,7 +81,7 @@ class Fleet(ABC):
     def split_files(self, files: list[str]) -> list[str]:
         """This worker's share of the files: neighbors, shares as equal as they can be, the larger ones first."""
         if not isinstance(files, list):
-            raise ArgumentTypeError("files should be a list of file need to be read.")
+            raise ArgumentTypeError(f"files should be a list of file need to be read, found {type(files).__name__}")
         size, more = divmod(len(files), self.worker_num())
         index = self.worker_index()
         start = index * size + min(index, more)

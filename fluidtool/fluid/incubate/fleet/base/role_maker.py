@@ -287,7 +287,7 @@ def _variable(name: str, default: str | None = None) -> str:
 def _integer(name: str, default: str | None = None) -> int:
     text = _variable(name, default)
     if not text.isdecimal():
-        raise UsageError(f"the environment variable {name} is {text!r}; it is a number")
+        raise UsageError(f"the environment variable {name} must be a number, found {text!r}")
     return int(text)
 
 
