@@ -156,6 +156,7 @@ class Region:
                 self.outputs,
                 dict(zip(self.inputs, lods, strict=True)),
                 self.pooled,
+                kept.rounded,
             ),
             kept.packed,
         )

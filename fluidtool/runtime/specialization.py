@@ -42,6 +42,7 @@ class Specializations:
     kept: OrderedDict[Any, CompiledRegion] = field(default_factory=OrderedDict)
     constants: tuple[Any, ...] | None = None  # the latest ones
     packed: Any = None  # what the engine packed from them
+    rounded: dict[Any, Any] = field(default_factory=dict)  # the weights that operators rounded of them
     runs_to_pay: int = 0  # of the latest specialization
     first: list[tuple[ref[Any], ...]] = field(default_factory=list)  # the first sets of constants
     waiting: int = 0  # runs of the steps one by one, before these constants are compiled
@@ -79,6 +80,7 @@ class Specializations:
         The first sets do not: scopes that take turns, or parameters that somebody sets, get the same bits in every run.
         """
         self.kept.clear()
+        self.rounded.clear()
         self.constants, self.packed = tuple(constants), packed
         self.waiting = 0 if self._is_first(constants) else self.runs_to_pay
 

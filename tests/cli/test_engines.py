@@ -106,7 +106,7 @@ def test_the_times_of_the_native_engine_name_instructions_and_calls(on: None, mo
 def test_the_engine_in_json(on: None, model: Path, x: Path) -> None:
     engine = call_json("run", model, "--feed", x, "--repeat", 2)["engine"]
     assert (engine["name"], engine["operators_in_regions"], engine["regions"]) == ("native", 4, 1)
-    assert engine["instructions"] in ("avx512_bf16", "avx512_vnni", "avx512", "avx2_vnni", "avx2", "portable")
+    assert engine["instructions"] in ("amx", "avx512_bf16", "avx512_vnni", "avx512", "avx2_vnni", "avx2", "portable")
 
 
 @built

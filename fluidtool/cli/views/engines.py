@@ -67,13 +67,13 @@ def threads(found: NativeEngine | EngineUse) -> str:
 
 def used_text(used: EngineUse) -> str:
     """'native (avx2, 2 threads), 12 of 13 operators in 1 region'."""
-    from fluidtool.runtime.engines.native.library import PAIRS
+    from fluidtool.runtime.engines.native.library import PAIRS, TILES
 
     if "regions" not in used:
         return f"{used['name']} ({used['reason']})" if "reason" in used else str(used["name"])
     regions = counted(used["regions"], "region")
     part = f"{used['operators_in_regions']} of {used['operators']} operators in {regions}"
     how = used.get("instructions") or used["version"]
-    rounded = "pairs" if used.get("instructions") == PAIRS else "weights"
+    rounded = "pairs" if used.get("instructions") in (PAIRS, TILES) else "weights"
     precision = f", {used['precision']} {rounded}" if "precision" in used else ""
     return f"{used['name']} ({how}, {threads(used)}{precision}), {part}"

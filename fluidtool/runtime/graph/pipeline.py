@@ -72,7 +72,7 @@ def import_region(spec: RegionSpec) -> ImportedRegion:
     values |= {
         name: Value(name, tuple(array.shape), array, array.dtype != np.float32) for name, array in constants.items()
     }
-    graph, found = read_graph(spec.operators, values, spec.outputs, spec.lods)
+    graph, found = read_graph(spec.operators, values, spec.outputs, spec.lods, spec.rounded)
     bounds = [(n.inputs[0].name, n.attrs["table"].shape[0]) for n in graph.nodes if n.kind == "gather"]
     if any(name not in given for name, _ in bounds):
         raise UnsupportedError("ids are computed within the region")

@@ -52,6 +52,14 @@ class WholeWeights:
         return np.broadcast_to(self.steps.reshape(-1), (self.numbers.shape[axis],))
 
 
+@dataclass(frozen=True, slots=True)
+class RoundedWeights:
+    """What an operator has made of a parameter: its scale, and whole numbers, None where they have no 8 bits."""
+
+    scale: Any
+    whole: WholeWeights | None
+
+
 def whole_numbers(values: Any) -> NDArray[np.int8] | None:
     """The same numbers in 8 bits; None if they are no whole numbers of 8 bits."""
     if values.dtype == np.int8:

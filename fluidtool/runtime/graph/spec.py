@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, MutableMapping, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -12,6 +12,7 @@ from fluidtool.ir import Operator
 from fluidtool.records import dataclass
 from fluidtool.runtime.graph.importers.refusals import Attributes
 from fluidtool.runtime.graph.importers.registry import Lod
+from fluidtool.runtime.graph.quantization import RoundedWeights
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +20,8 @@ class RegionSpec:
     """Operators with their attributes, arrays by variable name, and the names of the results.
 
     Of `inputs`, only shapes, data types and `lods` matter; `constants` may be packed, folded and kept. Inputs that are
-    `pooled` (rewrites/pooling.py) may have any number of rows and sequences, if the engine supports that.
+    `pooled` (rewrites/pooling.py) may have any number of rows and sequences, if the engine supports that. rounded: the weights
+    that operators have rounded of these constants for other inputs, and that they round now.
     """
 
     operators: Sequence[tuple[Operator, Attributes]]
@@ -28,3 +30,4 @@ class RegionSpec:
     outputs: Sequence[str]
     lods: Mapping[str, Lod] = field(default_factory=dict)
     pooled: Collection[str] = ()
+    rounded: MutableMapping[Operator, RoundedWeights] = field(default_factory=dict)

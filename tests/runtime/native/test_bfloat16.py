@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from fluidtool.runtime import Executor
 from fluidtool.runtime.engines.native.bfloat16 import rounded
-from fluidtool.runtime.engines.native.library import PAIRS, library
+from fluidtool.runtime.engines.native.library import PAIRS, TILES, library
 from fluidtool.runtime.partition import Region
 from fluidtool.tensor import LoDTensor
 from tests.runtime.native.checking import RTOL, Array, Net
@@ -38,7 +38,7 @@ def by_pairs() -> bool:
     """Whether inputs are rounded too."""
     found = library()
     assert found is not None
-    return found.instructions == PAIRS
+    return found.instructions in (PAIRS, TILES)
 
 
 def check(net: Net, weights: list[str], *fetches: str, inputs: list[str], scale: float = 1e-30) -> None:
@@ -321,6 +321,44 @@ def test_what_is_added_later_and_what_leaves_is_not_rounded() -> None:
     np.testing.assert_array_equal(outs[1], relu(convolved(net, between(hidden), second, pad=1) + hidden))
 
 
+@pytest.mark.parametrize("columns", [5, 16, 17, 33])
+@pytest.mark.parametrize("channels", [16, 24, 48, 80])
+def test_what_only_convolutions_read_is_added_as_it_is_read(channels: int, columns: int) -> None:
+    """As in a row of residual blocks: only rounded numbers are stored."""
+    net = Whole()
+    x = net.data(2, channels, 3, columns)
+    drawn = (net.random.integers(-1, 2, (channels, channels, size, size)) for size in (1, 1, 3))
+    first, second, third = (net.parameter(of=numbers.astype(np.float32)) for numbers in drawn)
+    y = net.op("relu", "Out", {"X": net.conv(x, first)})
+    branch = net.conv(net.op("relu", "Out", {"X": net.conv(y, second)}), third, paddings=[1, 1])
+    z = net.op("relu", "Out", {"X": net.op("elementwise_add", "Out", {"X": y, "Y": branch})})
+    (got,) = run(net, net.conv(z, second))
+    hidden = between(relu(convolved(net, net.feeds[x], first)))
+    inner = between(relu(convolved(net, hidden, second)))
+    added = between(relu(convolved(net, inner, third, pad=1) + hidden))
+    want = convolved(net, added, second)
+    np.testing.assert_allclose(got, want, rtol=0, atol=RTOL * float(np.abs(want).max()))
+    if by_pairs():
+        steps = [each.arguments for each in compiled_of(net).kernel_calls if each.kind.name == "PAIRS"]
+        assert [step.out is None for step in steps] == [True, True, True, False]
+        assert [step.residual_halves is None for step in steps] == [True, True, False, True]
+
+
+def test_groups_add_what_is_not_rounded() -> None:
+    """Halves of groups lie otherwise."""
+    net = Whole()
+    x, other = net.data(1, 64, 6, 6), net.data(1, 64, 6, 6)
+    first, second = net.parameter(64, 64, 1, 1), net.parameter(64, 32, 1, 1)
+    y = net.op("relu", "Out", {"X": net.conv(x, first)})
+    (got,) = run(net, net.op("elementwise_add", "Out", {"X": y, "Y": net.conv(other, second, groups=2)}))
+    filters = net.scope.find_var(second)
+    assert filters is not None
+    halves = between(net.feeds[other]).reshape(1, 2, 32, 36).astype(np.float64)
+    want = np.einsum("goc,bgcp->bgop", filters.value.numpy().reshape(2, 32, 32).astype(np.float64), halves)
+    want = want.reshape(1, 64, 6, 6) + relu(convolved(net, net.feeds[x], first))
+    np.testing.assert_array_equal(got, want.astype(np.float32))
+
+
 def test_pooling_and_a_product_after_a_convolution() -> None:
     net = Whole()
     x, filters, w = net.data(2, 8, 6, 6), net.parameter(20, 8, 1, 1), net.parameter(20 * 9, 10)
@@ -416,8 +454,8 @@ def test_nothing_is_left_to_numpy_or_to_float32_where_pairs_are() -> None:
     assert kinds == ["NARROW", "PAIRS", "UNBLOCK", "NARROW", "PAIRS"]
 
 
-@pytest.mark.parametrize("instructions", ["avx512", "avx2", "portable"])
-def test_processors_without_pairs_round_weights_only(instructions: str) -> None:
+@pytest.mark.parametrize("instructions", ["avx512_bf16", "avx512", "avx2", "portable"])
+def test_other_instructions(instructions: str) -> None:
     """Another process, as instructions are chosen once: the tests of this file, on what every processor has."""
     environment = child_environment(FLUIDTOOL_INSTRUCTIONS=instructions)
     if os.environ.get("FLUIDTOOL_INSTRUCTIONS"):
@@ -437,7 +475,7 @@ def test_processors_without_pairs_round_weights_only(instructions: str) -> None:
         "no:cacheprovider",
         __file__,
         "-k",
-        "product or convolution",
+        "product or convolution or add",
     ]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout

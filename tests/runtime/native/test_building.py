@@ -115,7 +115,7 @@ def names(variants: list[build.Variant]) -> list[str]:
 @pytest.mark.parametrize(
     ("macros", "made"),
     [
-        ("__linux__ __x86_64__", ["portable", "avx2", "avx2_vnni", "avx512", "avx512_vnni", "avx512_bf16"]),
+        ("__linux__ __x86_64__", ["portable", "avx2", "avx2_vnni", "avx512", "avx512_vnni", "avx512_bf16", "amx"]),
         ("__MINGW64__ _WIN64 __x86_64__", ["portable", "avx2", "avx512"]),
         ("__APPLE__ __x86_64__", ["portable", "avx2", "avx512"]),
         ("__linux__ __aarch64__", ["portable"]),
@@ -139,6 +139,11 @@ AVX2, AVX512 = "__AVX2__ __FMA__", "__AVX2__ __FMA__ __AVX512F__ __AVX512DQ__ __
         (f"{AVX2} __AVXVNNI__", ["avx2", "avx2_vnni"]),
         (f"{AVX512} __AVX512VNNI__", ["avx512", "avx512_vnni"]),
         (f"{AVX512} __AVX512VNNI__ __AVXVNNI__ __AVX512BF16__", ["avx512", "avx512_vnni", "avx512_bf16"]),
+        (f"{AVX512} __AVX512VNNI__ __AVX512BF16__ __AMX_INT8__", ["avx512", "avx512_vnni", "avx512_bf16"]),
+        (
+            f"{AVX512} __AVX512VNNI__ __AVX512BF16__ __AMX_INT8__ __AMX_BF16__",
+            ["avx512", "avx512_vnni", "avx512_bf16", "amx"],
+        ),
     ],
 )
 def test_an_installation_from_source_builds_for_this_processor(tmp_path: Path, macros: str, built: list[str]) -> None:
@@ -146,9 +151,10 @@ def test_an_installation_from_source_builds_for_this_processor(tmp_path: Path, m
     assert names(build.chosen_variants(command, "")) == built
 
 
-def test_the_kernels_that_bf16_builds_on_come_with_it(tmp_path: Path) -> None:
+def test_the_kernels_that_others_build_on_come_with_them(tmp_path: Path) -> None:
     command = compiler_for(tmp_path, "cc", "__x86_64__")
     assert names(build.chosen_variants(command, "avx512_bf16")) == ["avx512", "avx512_vnni", "avx512_bf16"]
+    assert names(build.chosen_variants(command, "amx")) == ["avx512", "avx512_vnni", "avx512_bf16", "amx"]
     assert names(build.chosen_variants(command, "avx2_vnni")) == ["avx2", "avx2_vnni"]
     assert names(build.chosen_variants(command, "all")) == names(build.variants(command))
 

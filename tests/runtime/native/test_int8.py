@@ -15,8 +15,10 @@ from hypothesis import strategies as st
 
 from fluidtool.ops.schema import TensorMeta
 from fluidtool.proto.enums import VarType
+from fluidtool.runtime import Executor
 from fluidtool.runtime.engines.native.library import library, usable_instructions
 from fluidtool.runtime.engines.native.preview import preview
+from fluidtool.runtime.graph.quantization import whole_numbers
 from fluidtool.runtime.partition import Region
 from tests.runtime.native.checking import RTOL, Array, Net
 from tests.support.checkout import child_environment
@@ -379,6 +381,32 @@ def test_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "INT8_PRODUCTS" not in kinds(net)
 
 
+# ---------------------------------------------------------------- other inputs
+@pytest.mark.parametrize("form", ["brought back", "frozen"])
+def test_weights_are_rounded_once_for_all_inputs(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    net, made = Net(), []
+    x, (filters, _) = net.data(1, 8, 6, 6), whole(net, 8, 8, 3, 3)
+    if form == "frozen":
+        inputs = {"X": x, "InScale": net.parameter(of=np.array([3.0], np.float32))}
+        y = net.op("fake_quantize_moving_average_abs_max", "Out", inputs, *MOVING, is_test=True)
+    else:
+        y, filters = rounded(net, x, 3.0), weights(net, 8, 8, 3, 3)
+    y = net.conv(y, filters)
+
+    def counted(values: Any) -> Any:
+        made.append(values)
+        return whole_numbers(values)
+
+    monkeypatch.setattr("fluidtool.runtime.graph.importers.quantization.whole_numbers", counted)
+    executor = Executor(engine="native")
+    for rows in (6, 9, 12):
+        image = net.random.standard_normal((1, 8, rows, 6)).astype(np.float32)
+        (got,) = executor.run(net.program, {x: image}, [y], net.scope)
+        net.feeds[x] = image
+        np.testing.assert_allclose(got.numpy(), net.run("numpy", y)[0], rtol=0, atol=1e-3)
+    assert len(made) == 1
+
+
 # ---------------------------------------------------------------- every instruction set
 def network_of_8_bits() -> list[Array]:
     """Activations of a network whose every step rounds."""
@@ -397,6 +425,18 @@ def network_of_8_bits() -> list[Array]:
     return net.run("native", *found, flat)
 
 
+def tiles_of_8_bits() -> list[Array]:
+    """Rows of pixels of all lengths, some of which are computed twice, channels of all numbers, with what is added."""
+    net, found = Net(8), []
+    for columns in (1, 5, 16, 17, 31, 33, 50):
+        for channels, size in ((3, 7), (16, 3), (24, 3), (29, 1), (64, 1), (100, 1)):
+            x = rounded(net, net.data(1, channels, 9, columns), 3.0)
+            shortcut = net.data(1, 35, 9, columns)
+            y = net.conv(x, weights(net, 35, channels, size, size), paddings=[size // 2] * 2)
+            found.append(net.op("elementwise_add", "Out", {"X": y, "Y": shortcut}))
+    return net.run("native", *found)
+
+
 def digest(arrays: list[Array]) -> str:
     """Equal for equal bits."""
     return hashlib.sha256(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)).hexdigest()
@@ -407,20 +447,20 @@ def usable() -> list[str]:
     return [] if found is None else usable_instructions(found.handle)
 
 
-@pytest.mark.parametrize("instructions", ["avx512_vnni", "avx512", "avx2_vnni", "avx2", "portable"])
+@pytest.mark.parametrize("instructions", ["amx", "avx512_vnni", "avx512", "avx2_vnni", "avx2", "portable"])
 def test_every_instruction_set_gives_the_same_bits(instructions: str) -> None:
     if instructions not in usable():
         pytest.skip(f"this build or processor has no {instructions}")
     code = (
         "from fluidtool.ir.operator import hooks; hooks.prepare = hooks.infer = None\n"
-        "from tests.runtime.native.test_int8 import digest, network_of_8_bits as made\n"
+        "from tests.runtime.native.test_int8 import digest, network_of_8_bits, tiles_of_8_bits\n"
         "from fluidtool.runtime.engines.native.library import library\n"
-        "print(library().instructions, digest(made()))"
+        "print(library().instructions, digest(network_of_8_bits()), digest(tiles_of_8_bits()))"
     )
     env = child_environment(FLUIDTOOL_INSTRUCTIONS=instructions)
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == [instructions, digest(network_of_8_bits())]
+    assert done.stdout.split() == [instructions, digest(network_of_8_bits()), digest(tiles_of_8_bits())]
 
 
 # ---------------------------------------------------------------- plans

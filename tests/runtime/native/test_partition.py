@@ -60,6 +60,20 @@ def test_a_residual_block_is_one_region(channels: int) -> None:
     check(net, out, rtol=1e-5)
 
 
+def test_a_convolution_without_normalization_adds_a_shortcut() -> None:
+    net = Net()
+    x = net.data(1, 16, 6, 6)
+    y = net.op("relu", "Out", {"X": net.conv(x, net.parameter(16, 16, 1, 1))})
+    branch = net.conv(
+        net.op("relu", "Out", {"X": net.conv(y, net.parameter(16, 16, 1, 1))}), net.parameter(16, 16, 1, 1)
+    )
+    out = net.op("elementwise_add", "Out", {"X": y, "Y": branch})
+    check(net, out, rtol=1e-5)
+    (region,) = (step for step in net.plan.work if isinstance(step, Region))
+    (compiled,) = region.specializations.kept.values()
+    assert "ELEMENTWISE" not in [kernel_call.kind.name for kernel_call in compiled.kernel_calls]
+
+
 def test_what_lies_between_can_be_fetched_too() -> None:
     net, out = residual_block()
     names = [
@@ -233,7 +247,7 @@ def test_every_kernel_is_in_the_table() -> None:
     assert sorted(listed) == sorted(kind.name for kind in Kind)
 
 
-@pytest.mark.parametrize("instructions", ["avx512_bf16", "avx512", "avx2", "portable"])
+@pytest.mark.parametrize("instructions", ["amx", "avx512_bf16", "avx512", "avx2", "portable"])
 def test_every_instruction_set_gives_the_same(instructions: str, native: Library) -> None:
     if instructions not in usable_instructions(native.handle):
         pytest.skip(f"this build of the engine has no {instructions} for this processor")

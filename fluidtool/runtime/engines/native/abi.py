@@ -12,9 +12,9 @@ from typing import ClassVar, Generic, TypeVar
 
 P = TypeVar("P")
 
-WORDS = 41  # of 8 bytes, of a call
+WORDS = 45  # of 8 bytes, of a call
 FIRST = 4  # the word of the first pointer
-FINGERPRINT = 0x192a1aa8  # FT_ABI of src/abi.h
+FINGERPRINT = 0x26146f0c  # FT_ABI of src/abi.h
 
 
 class Kind(IntEnum):
@@ -1956,46 +1956,52 @@ class Suppress(Arguments[P]):
 class Pairs(Arguments[P]):
     """A convolution of halves, or a product as one of a single tap over rows as pixels, as dot products of pairs;
     at least one of out and out_halves. Weights of a group: for each pair of channel blocks [segment][k / 2][two
-    blocks][2], a single last block [segment][k / 2][block][2]; lengths are even. residual may be out. tasks =
-    groups * row_parts * column_parts * block_parts."""
+    blocks][2], a single last block [segment][k / 2][block][2]; lengths are even. residual may be out; it may be
+    halves instead, with the same strides. Of halves, a pixel may have more than one block: halves_pair and
+    residual_pair are the strides of two blocks. tasks = groups * row_parts * column_parts * block_parts."""
 
     __slots__ = (
-        "source", "weights", "bias", "out", "residual", "offsets", "out_halves", "images", "rows", "columns",
-        "blocks", "segments", "segment_length", "last_length", "last_segments", "source_image", "source_row",
-        "source_pixel", "out_image", "out_row", "out_pixel", "out_block", "residual_image", "residual_row",
-        "residual_pixel", "residual_block", "groups", "source_group", "weights_group", "last_lanes", "halves_image",
-        "row_parts", "block_parts", "bias_group", "column_parts", "halves_row", "halves_block",
+        "source", "weights", "bias", "out", "residual", "residual_halves", "offsets", "out_halves", "images",
+        "rows", "columns", "blocks", "segments", "segment_length", "last_length", "last_segments", "source_image",
+        "source_row", "source_pixel", "out_image", "out_row", "out_pixel", "out_block", "residual_image",
+        "residual_row", "residual_pixel", "residual_block", "groups", "source_group", "weights_group", "last_lanes",
+        "halves_image", "row_parts", "block_parts", "bias_group", "column_parts", "halves_row", "halves_pixel",
+        "halves_block", "halves_pair", "residual_pair",
     )
     kind = Kind.PAIRS
     takes_activation = True
     pointer_bytes = {
-        "source": 2, "weights": 2, "bias": 4, "out": 4, "residual": 4, "offsets": 8, "out_halves": 2,
+        "source": 2, "weights": 2, "bias": 4, "out": 4, "residual": 4, "residual_halves": 2, "offsets": 8,
+        "out_halves": 2,
     }
     size_counts = {
         "images": 0, "rows": 0, "columns": 0, "blocks": 0, "segments": 0, "segment_length": 0, "last_length": 0,
         "last_segments": 0, "source_image": 0, "source_row": 0, "source_pixel": 0, "out_image": 0, "out_row": 0,
         "out_pixel": 0, "out_block": 0, "residual_image": 0, "residual_row": 0, "residual_pixel": 0,
         "residual_block": 0, "groups": 0, "source_group": 0, "weights_group": 0, "last_lanes": 0, "halves_image": 0,
-        "row_parts": 0, "block_parts": 0, "bias_group": 0, "column_parts": 0, "halves_row": 0, "halves_block": 0,
+        "row_parts": 0, "block_parts": 0, "bias_group": 0, "column_parts": 0, "halves_row": 0, "halves_pixel": 0,
+        "halves_block": 0, "halves_pair": 0, "residual_pair": 0,
     }
-    optional = ("bias", "out", "residual", "out_halves", )
+    optional = ("bias", "out", "residual", "residual_halves", "out_halves", )
     float_names = ()
-    layout = Struct("@iiq3f7Q30q")
+    layout = Struct("@iiq3f8Q33q")
 
     def __init__(
         self, *, source: P, weights: P, bias: P | None = None, out: P | None = None, residual: P | None = None,
-        offsets: P, out_halves: P | None = None, images: int, rows: int, columns: int, blocks: int, segments: int,
-        segment_length: int, last_length: int, last_segments: int, source_image: int = 0, source_row: int = 0,
-        source_pixel: int, out_image: int = 0, out_row: int = 0, out_pixel: int = 0, out_block: int = 0,
-        residual_image: int = 0, residual_row: int = 0, residual_pixel: int = 0, residual_block: int = 0, groups:
-        int, source_group: int = 0, weights_group: int = 0, last_lanes: int, halves_image: int = 0, row_parts: int,
-        block_parts: int, bias_group: int = 0, column_parts: int, halves_row: int = 0, halves_block: int = 0,
+        residual_halves: P | None = None, offsets: P, out_halves: P | None = None, images: int, rows: int, columns:
+        int, blocks: int, segments: int, segment_length: int, last_length: int, last_segments: int, source_image:
+        int = 0, source_row: int = 0, source_pixel: int, out_image: int = 0, out_row: int = 0, out_pixel: int = 0,
+        out_block: int = 0, residual_image: int = 0, residual_row: int = 0, residual_pixel: int = 0, residual_block:
+        int = 0, groups: int, source_group: int = 0, weights_group: int = 0, last_lanes: int, halves_image: int = 0,
+        row_parts: int, block_parts: int, bias_group: int = 0, column_parts: int, halves_row: int = 0, halves_pixel:
+        int = 0, halves_block: int = 0, halves_pair: int = 0, residual_pair: int = 0,
     ) -> None:
         self.source = source
         self.weights = weights
         self.bias = bias
         self.out = out
         self.residual = residual
+        self.residual_halves = residual_halves
         self.offsets = offsets
         self.out_halves = out_halves
         self.images = images
@@ -2027,10 +2033,14 @@ class Pairs(Arguments[P]):
         self.bias_group = bias_group
         self.column_parts = column_parts
         self.halves_row = halves_row
+        self.halves_pixel = halves_pixel
         self.halves_block = halves_block
+        self.halves_pair = halves_pair
+        self.residual_pair = residual_pair
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (self.source, self.weights, self.bias, self.out, self.residual, self.offsets, self.out_halves,)
+        return (self.source, self.weights, self.bias, self.out, self.residual, self.residual_halves, self.offsets,
+            self.out_halves,)
 
     def sizes(self) -> tuple[int, ...]:
         return (self.images, self.rows, self.columns, self.blocks, self.segments, self.segment_length,
@@ -2038,18 +2048,20 @@ class Pairs(Arguments[P]):
             self.out_image, self.out_row, self.out_pixel, self.out_block, self.residual_image, self.residual_row,
             self.residual_pixel, self.residual_block, self.groups, self.source_group, self.weights_group,
             self.last_lanes, self.halves_image, self.row_parts, self.block_parts, self.bias_group,
-            self.column_parts, self.halves_row, self.halves_block,)
+            self.column_parts, self.halves_row, self.halves_pixel, self.halves_block, self.halves_pair,
+            self.residual_pair,)
 
     def floats(self) -> tuple[float, ...]:
         return ()
 
 
 class Narrow(Arguments[P]):
-    """Floats of any strides to halves in blocks of so many lanes, zeros where there is no channel."""
+    """Floats of any strides to halves in blocks of so many lanes, zeros where there is no channel; source_half:
+    between the vectors of a block, where channels lie side by side."""
 
     __slots__ = (
         "source", "out", "images", "channels", "rows", "columns", "out_image", "out_block", "out_row", "blocks",
-        "lanes", "source_image", "source_block", "source_row", "source_pixel", "source_channel",
+        "lanes", "source_image", "source_block", "source_row", "source_pixel", "source_channel", "source_half",
     )
     kind = Kind.NARROW
     takes_activation = False
@@ -2059,16 +2071,16 @@ class Narrow(Arguments[P]):
     size_counts = {
         "images": 0, "channels": 0, "rows": 0, "columns": 0, "out_image": 0, "out_block": 0, "out_row": 0, "blocks":
         0, "lanes": 0, "source_image": 0, "source_block": 0, "source_row": 0, "source_pixel": 0, "source_channel":
-        0,
+        0, "source_half": 0,
     }
     optional = ()
     float_names = ()
-    layout = Struct("@iiq3f2Q14q")
+    layout = Struct("@iiq3f2Q15q")
 
     def __init__(
         self, *, source: P, out: P, images: int, channels: int, rows: int, columns: int, out_image: int, out_block:
         int, out_row: int, blocks: int, lanes: int, source_image: int, source_block: int, source_row: int,
-        source_pixel: int, source_channel: int,
+        source_pixel: int, source_channel: int, source_half: int,
     ) -> None:
         self.source = source
         self.out = out
@@ -2086,6 +2098,7 @@ class Narrow(Arguments[P]):
         self.source_row = source_row
         self.source_pixel = source_pixel
         self.source_channel = source_channel
+        self.source_half = source_half
 
     def pointers(self) -> tuple[P | None, ...]:
         return (self.source, self.out,)
@@ -2093,7 +2106,7 @@ class Narrow(Arguments[P]):
     def sizes(self) -> tuple[int, ...]:
         return (self.images, self.channels, self.rows, self.columns, self.out_image, self.out_block, self.out_row,
             self.blocks, self.lanes, self.source_image, self.source_block, self.source_row, self.source_pixel,
-            self.source_channel,)
+            self.source_channel, self.source_half,)
 
     def floats(self) -> tuple[float, ...]:
         return ()

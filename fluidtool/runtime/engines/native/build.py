@@ -84,6 +84,21 @@ X86_64 = (
         (*VNNI, "-mavx512bf16"),
         ("__AVX512F__", "__AVX512DQ__", "__AVX512BW__", "__AVX512VNNI__", "__AVX512BF16__"),
     ),
+    Variant(
+        "amx",
+        ("int8", "pairs"),
+        *(16, 14, 4),
+        (*VNNI, "-mavx512bf16", "-mamx-tile", "-mamx-int8", "-mamx-bf16"),
+        (
+            "__AVX512F__",
+            "__AVX512DQ__",
+            "__AVX512BW__",
+            "__AVX512VNNI__",
+            "__AVX512BF16__",
+            "__AMX_INT8__",
+            "__AMX_BF16__",
+        ),
+    ),
 )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from operator import is_
 from typing import TYPE_CHECKING, Any, Protocol
-from weakref import WeakValueDictionary
+from weakref import WeakValueDictionary, ref
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,6 +73,7 @@ class PackedConstants:
         ranges = ((_address(array), array.nbytes, number) for number, array in enumerate(self.parameters))
         self._ranges = sorted(found for found in ranges if found[1])
         self._starts = [start for start, *_ in self._ranges]
+        self._digests: dict[Any, tuple[ref[Any], bytes]] = {}
 
     def are_from(self, parameters: Sequence[NDArray[Any]]) -> bool:
         """Whether these are the very arrays that are packed here."""
@@ -127,7 +128,19 @@ class PackedConstants:
             start, size, number = self._ranges[place]
             if _address(array) < start + size:
                 return number, _address(array) - start, array.shape, array.strides, array.dtype.char
-        return array.tobytes() if array.nbytes <= SHORT else _digest(array), array.shape, array.dtype.char
+        return array.tobytes() if array.nbytes <= SHORT else self._digest(array), array.shape, array.dtype.char
+
+    def _digest(self, array: NDArray[Any]) -> bytes:
+        """A digest of the elements; those of rounded weights, which are used for all specializations, are kept."""
+        if array.dtype != np.int8:
+            return _digest(array)
+        owner, key = array if array.base is None else array.base, (_address(array), array.shape, array.strides)
+        known = self._digests.get(key)
+        if known is not None and known[0]() is owner:
+            return known[1]
+        found = _digest(array)
+        self._digests[key] = ref(owner, lambda _: self._digests.pop(key, None)), found
+        return found
 
 
 class ForeseenConstants:

@@ -365,8 +365,28 @@ def _pairs(s: abi.Pairs[Pointer], on: Setting) -> Touched:
     yield "out", *blocks_of(on.width, blocks, s.out_block, pixels, s.last_lanes)
     pixels = (s.images, s.residual_image), (s.rows, s.residual_row), (s.columns, s.residual_pixel)
     yield "residual", *blocks_of(on.width, blocks, s.residual_block, pixels, s.last_lanes)
-    halves = (s.images, s.halves_image), (s.rows, s.halves_row), (s.columns, on.width), (blocks, s.halves_block)
-    yield reach("out_halves", on.width, *halves)
+    pixels = (s.images, s.halves_image), (s.rows, s.halves_row), (s.columns, s.halves_pixel)
+    yield "out_halves", *_pairs_of_blocks(s, on, pixels, s.halves_block, s.halves_pair)
+    pixels = (s.images, s.residual_image), (s.rows, s.residual_row), (s.columns, s.residual_pixel)
+    need(
+        s.residual is None or s.residual_pair == 2 * s.residual_block, "blocks of floats that are as far apart in pairs"
+    )
+    need(s.residual_halves is None or (s.groups == 1 and s.residual is None), "one residual")
+    yield "residual_halves", *_pairs_of_blocks(s, on, pixels, s.residual_block, s.residual_pair)
+
+
+def _pairs_of_blocks(
+    s: abi.Pairs[Pointer], on: Setting, pixels: tuple[Axis, ...], block: int, pair: int
+) -> tuple[int, int]:
+    """Halves: pairs of blocks of every group, and a last one that is alone."""
+    pairs, alone = divmod(s.blocks, 2)
+    groups = s.groups, s.blocks * block
+    together = span(on.width, *pixels, groups, (pairs, pair), (2, block))
+    if not alone:
+        return together
+    low, high = span(on.width, *pixels, groups)
+    start = pairs * pair
+    return min(together[0], low + start), max(together[1], high + start)
 
 
 # ---------------------------------------------------------------- 8 bits
@@ -577,11 +597,26 @@ def _narrow(s: abi.Narrow[Pointer], on: Setting) -> Touched:
     last = s.channels - (s.blocks - 1) * s.lanes
     need(s.lanes > 0 and s.lanes % 2 == 0 and 0 < last <= s.lanes, "lanes for channels")
     images, rows, columns = (s.images, s.source_image), (s.rows, s.source_row), (s.columns, s.source_pixel)
-    low, high = span(1, images, rows, columns, (s.blocks - 1, s.source_block), (s.lanes, s.source_channel))
+    whole, rest = _lanes_read(s, s.lanes, on.width), _lanes_read(s, last, on.width)
+    low, high = span(0, images, rows, columns, (s.blocks - 1, s.source_block))
+    low, high = (low + whole[0], high + whole[1]) if s.blocks > 1 else (0, 0)
     start = (s.blocks - 1) * s.source_block
-    near, far = span(1, images, rows, columns, (last, s.source_channel))
+    near, far = span(0, images, rows, columns)
+    near, far = near + rest[0], far + rest[1]
     yield "source", min(low, start + near), max(high, start + far)
     yield reach("out", s.columns * s.lanes, (s.images, s.out_image), (s.blocks, s.out_block), (s.rows, s.out_row))
+
+
+def _lanes_read(s: abi.Narrow[Pointer], lanes: int, width: int) -> tuple[int, int]:
+    """What is read of a pixel for so many lanes of a block."""
+    if s.source_channel != 1 or s.lanes % width:
+        return span(1, (lanes, s.source_channel))
+    vectors = -(-lanes // width)
+    ends = [
+        start * s.source_half + count
+        for start, count in ((vectors - 1, lanes - (vectors - 1) * width), (vectors - 2, width))
+    ]
+    return min(0, (vectors - 1) * s.source_half), max(ends if vectors > 1 else ends[:1])
 
 
 @touches(abi.Regroup)

@@ -21,14 +21,14 @@ from fluidtool.runtime.engines.threads import MOST_THREADS, thread_count
 
 FOLDER = Path(__file__).parent
 SWITCH, INSTRUCTIONS, INT8 = "FLUIDTOOL_NATIVE", "FLUIDTOOL_INSTRUCTIONS", "FLUIDTOOL_INT8"
-PAIRS = "avx512_bf16"  # the instructions of src/pairs.c
+PAIRS, TILES = "avx512_bf16", "amx"  # the instructions of src/pairs.c; the latter multiply tiles of them (src/tiles.h)
 BUILD = "python -m fluidtool.runtime.engines.native.build"
 
 
 @dataclass(eq=False, slots=True)
 class Library:
-    """The engine of this process: `instructions` ('avx512_bf16', 'avx512', 'avx2' or 'portable'), `width` floats in a vector,
-    `threads`; and `precision`, that of products and convolutions (bfloat16.py).
+    """The engine of this process: `instructions` ('amx', 'avx512_bf16', 'avx512', 'avx2', 'portable', …), `width` floats in
+    a vector, `threads`; and `precision`, that of products and convolutions (bfloat16.py).
     """
 
     path: Path
@@ -42,7 +42,12 @@ class Library:
     @property
     def pairs(self) -> bool:
         """Whether products and convolutions are dot products of pairs of bfloat16 numbers (src/pairs.c)."""
-        return self.precision == "bf16" and self.instructions == PAIRS
+        return self.precision == "bf16" and self.instructions in (PAIRS, TILES)
+
+    @property
+    def half_lanes(self) -> int:
+        """The channels of a block of bfloat16 numbers: as many as a row of a tile has, where there are tiles, else a vector."""
+        return 2 * self.width if self.instructions == TILES else self.width
 
     def run(self, calls: NDArray[np.int64]) -> None:
         """Run calls (binding.py), in order. They contain addresses: the caller keeps the arrays alive."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from contextlib import nullcontext
 from importlib import import_module
 
@@ -13,6 +13,7 @@ from fluidtool.runtime.graph.importers.registry import IMPORTERS, GraphBuilder, 
 from fluidtool.runtime.graph.importers.sequences import passing_lod_on
 from fluidtool.runtime.graph.importers.volumes import read_by_frames
 from fluidtool.runtime.graph.ir import Graph, UnsupportedError, Value
+from fluidtool.runtime.graph.quantization import RoundedWeights
 
 PARTS = (
     "convolution", "products", "elementwise", "rows", "moves", "sequences",
@@ -28,14 +29,15 @@ def read_graph(
     given: Mapping[str, Value],
     wanted: Sequence[str],
     lods: Mapping[str, Lod],
+    rounded: MutableMapping[Operator, RoundedWeights],
 ) -> tuple[Graph, dict[str, Lod]]:
     """The graph of operators (each with its parsed attributes) from these inputs and constants to these outputs,
-    and the LoDs of all values that have one.
+    and the LoDs of all values that have one. rounded: as in RegionSpec.
 
     Before its importer, each operator's inference and checks run on the actual shapes; the importer must agree. Raises
     UnsupportedError for operators left to numpy; any other exception is a bug of an importer.
     """
-    builder, refusals = GraphBuilder(), Refusals()
+    builder, refusals = GraphBuilder(rounded), Refusals()
     builder.values.update(given)
     builder.lods.update({name: lod for name, lod in lods.items() if lod})
     for op, attrs in ops:

@@ -6,6 +6,7 @@ attrs have, besides those of `conv` and `product`, the whole weights (`whole`) a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from math import prod
 from types import SimpleNamespace
@@ -18,7 +19,7 @@ from fluidtool.ir import Operator
 from fluidtool.ops.quantize.common import TIES_AWAY_FROM_ZERO, TIES_TO_EVEN, along, inverse, largest, levels, quantized
 from fluidtool.runtime.graph.importers.registry import MULTIPLY, GraphBuilder, imports, need
 from fluidtool.runtime.graph.ir import Value
-from fluidtool.runtime.graph.quantization import MOST, Quantizer, WholeWeights, whole_numbers
+from fluidtool.runtime.graph.quantization import MOST, Quantizer, RoundedWeights, WholeWeights, whole_numbers
 
 BY_TENSOR = ("fake_quantize_abs_max", "fake_quantize_dequantize_abs_max")
 BY_CHANNEL = ("fake_channel_wise_quantize_abs_max", "fake_channel_wise_quantize_dequantize_abs_max")
@@ -83,20 +84,32 @@ def _fold(r: GraphBuilder, op: Operator, slot: str, values: Any, whole: WholeWei
         r.whole[r.values[name]] = whole
 
 
-def _weights(r: GraphBuilder, op: Operator, attrs: dict[str, Any], axis: int | None, scale: Any) -> None:
-    """Weights rounded to steps of a scale: whole numbers, or floats again where the operator brings them back."""
+def _weights(
+    r: GraphBuilder, op: Operator, attrs: dict[str, Any], axis: int | None, scale_of: Callable[[Any], Any]
+) -> Any:
+    """Weights rounded to steps of a scale, which is returned: whole numbers, or floats where the operator brings them back."""
     x, bits = r.constant(op, "X"), int(attrs["bit_length"])
     back = "dequantize" in op.type
     count, otherwise = levels(_NUMPY, bits), TIES_AWAY_FROM_ZERO if back else None
     if op.type in LINEAR:
         otherwise = TIES_TO_EVEN
-    numbers = quantized(_NUMPY, x, along(scale, x, axis), count, _round_type(attrs, otherwise))
-    kept, steps = whole_numbers(numbers), np.ones(1)
+    known = r.rounded.get(op)
+    scale = scale_of(x) if known is None else known.scale
+    if known is None or known.whole is None:
+        numbers = quantized(_NUMPY, x, along(scale, x, axis), count, _round_type(attrs, otherwise))
+        kept = whole_numbers(numbers)
+    else:
+        kept = known.whole.numbers
+        numbers = kept.astype(x.dtype)
+    steps = np.ones(1)
     if back:
         numbers = numbers * along(scale, x, axis) / x.dtype.type(count)
         steps = scale.reshape(-1).astype(np.float64) / count
     slot = "Y" if op.type in LINEAR else "Out"
-    _fold(r, op, slot, numbers, None if kept is None else WholeWeights(kept, steps, axis if back else None))
+    whole = None if kept is None else WholeWeights(kept, steps, axis if back else None)
+    r.rounded[op] = RoundedWeights(scale, whole)
+    _fold(r, op, slot, numbers, whole)
+    return scale
 
 
 @imports(*BY_TENSOR[:1], *BY_CHANNEL[:1], results=("Out", "OutScale"))
@@ -106,8 +119,7 @@ def _of_weights(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     need(x.array is not None and x.array.dtype == np.float32, "a scale that is computed in every run")
     need(not attrs.get("is_test"), "a scale that an earlier run has computed")
     axis = int(attrs.get("quant_axis", 0)) if op.type in BY_CHANNEL else None
-    scale = largest(_NUMPY, x.array, axis)
-    _weights(r, op, attrs, axis, scale)
+    scale = _weights(r, op, attrs, axis, lambda numbers: largest(_NUMPY, numbers, axis))
     if op.type in (BY_TENSOR[0], BY_CHANNEL[0]):
         _fold(r, op, "OutScale", scale, None)
 
@@ -127,7 +139,7 @@ def _linear(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
         _bring_back(r, op, "Y", x, scale, levels(_NUMPY, int(attrs["bit_length"])), None if axis < 0 else axis)
     elif x.array is not None:
         need(x.array.dtype == np.float32, "weights of another type than float32")
-        _weights(r, op, attrs, None if axis < 0 else axis, scale)
+        _weights(r, op, attrs, None if axis < 0 else axis, lambda _: scale)
     else:
         _quantize(r, op, x, scale, int(attrs["bit_length"]), int(attrs["round_type"]), (1.0, 1.0))
 
@@ -141,9 +153,8 @@ def _bring_back(
         values = x.array.astype(np.float32, copy=False)
         need(axis is not None or scale.size == 1, "a scale of several numbers")
         back = values * along(scale, values, axis) / np.float32(divisor)
-        whole = whole_numbers(x.array)
         steps = scale.reshape(-1).astype(np.float64) / divisor
-        _fold(r, op, slot, back, None if whole is None else WholeWeights(whole, steps, axis))
+        _fold(r, op, slot, back, _kept(r, op, x.array, steps, axis))
         return
     quantizer = r.quantizers.get(x)
     if quantizer is not None and quantizer.step == 1:
@@ -202,7 +213,7 @@ def use_8_bits(r: GraphBuilder, op: Operator, slot: str, axis: int, factor: floa
     quantizer = r.quantizers.get(node.inputs[0])
     if quantizer is None or not quantizer.has_8_bits:
         return
-    whole = r.whole.get(filters) or (_frozen(filters) if quantizer.step == 1 else None)
+    whole = r.whole.get(filters) or (_frozen(r, op, filters) if quantizer.step == 1 else None)
     steps = None if whole is None else whole.by(axis)
     if whole is None or steps is None:
         return
@@ -216,7 +227,16 @@ def use_8_bits(r: GraphBuilder, op: Operator, slot: str, axis: int, factor: floa
     r.nodes[-1] = replace(node, kind=f"{node.kind}_int8", attrs=attrs)
 
 
-def _frozen(filters: Value) -> WholeWeights | None:
+def _frozen(r: GraphBuilder, op: Operator, filters: Value) -> WholeWeights | None:
     """Weights that lie in the file as whole numbers."""
-    numbers = None if filters.array is None else whole_numbers(filters.array)
-    return None if numbers is None else WholeWeights(numbers, np.ones(1))
+    if filters.array is None:
+        return None
+    return _kept(r, op, filters.array, np.ones(1), None)
+
+
+def _kept(r: GraphBuilder, op: Operator, values: Any, steps: Any, axis: int | None) -> WholeWeights | None:
+    """Numbers of a parameter in 8 bits, found once for all inputs."""
+    if op not in r.rounded:
+        numbers = whole_numbers(values)
+        r.rounded[op] = RoundedWeights(None, None if numbers is None else WholeWeights(numbers, steps, axis))
+    return r.rounded[op].whole

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from math import prod
 from typing import Any
 
 from fluidtool.ir import Operator
 from fluidtool.runtime.graph.ir import NONE, Activation, Node, UnsupportedError, Value
-from fluidtool.runtime.graph.quantization import Quantizer, WholeWeights
+from fluidtool.runtime.graph.quantization import Quantizer, RoundedWeights, WholeWeights
 
 Lod = tuple[tuple[int, ...], ...]
 IMPORTERS: dict[str, Callable[[GraphBuilder, Operator, dict[str, Any]], None]] = {}
@@ -41,7 +41,8 @@ def axis_within(axis: Any, rank: int) -> int:
 class GraphBuilder:
     """The graph while it is built: values, and their LoDs, by their current name in the program."""
 
-    def __init__(self) -> None:
+    def __init__(self, rounded: MutableMapping[Operator, RoundedWeights]) -> None:
+        self.rounded = rounded  # by operators that round weights, also for other inputs
         self.values: dict[str, Value] = {}
         self.nodes: list[Node] = []
         self.lods: dict[str, Lod] = {}

@@ -161,7 +161,7 @@ def _may_add(before: Node, other: Value) -> bool:
     return (
         (before.kind in ("conv", "conv_int8", "conv3d", "product", "product_int8") or is_by_channel(before))
         and before.residual is None
-        and before.activation is NONE
+        and before.activation == NONE
         and other.array is None
         and not any(other is value for value in before.inputs)
     )

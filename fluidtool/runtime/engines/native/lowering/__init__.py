@@ -13,7 +13,7 @@ from fluidtool.runtime.engines.native.lowering.channels import parts_of_wholes, 
 from fluidtool.runtime.engines.native.lowering.convolution import needs_halo, reach
 from fluidtool.runtime.engines.native.lowering.int8 import byte_uses
 from fluidtool.runtime.engines.native.lowering.packing import ConstantPacking
-from fluidtool.runtime.engines.native.lowering.pairs import by_pairs, half_halos, half_uses, pairs
+from fluidtool.runtime.engines.native.lowering.pairs import by_pairs, half_halos, half_uses, in_groups, pairs
 from fluidtool.runtime.engines.native.lowering.products import prefetch
 from fluidtool.runtime.engines.native.lowering.transposed import needed_halo
 from fluidtool.runtime.engines.native.lowering.values import LOWER, Lowering
@@ -50,6 +50,7 @@ def lower(graph: Graph, library: Library, packed: Packed | None = None) -> Lower
     packing = ConstantPacking(library, packed)
     low = Lowering(library, graph.uses().copy(), halos, packing, whole=whole, outputs=frozenset(graph.outputs))
     low.half_uses, low.half_halos = half_uses(graph, library), half_halos(graph, library)
+    low.half_groups = in_groups(graph, library)
     low.bytes_of = byte_uses(graph)
     inputs = [Buffer(value.floats, "input") for value in graph.inputs]
     for value, buffer in zip(graph.inputs, inputs, strict=True):

@@ -1,8 +1,8 @@
 """Convolutions and products by dot products of pairs of bfloat16 numbers (src/pairs.c), if the processor supports them.
 
-Their inputs are halves (16-bit elements) with channels in blocks; a matrix is an image of one row, with a pixel for
-each of its rows. The form says which: the shape of an image, or (depth, rows) of a matrix. A node that is computed by pairs
-writes floats, halves, or both, as its readers want.
+Their inputs are halves (16-bit elements) with channels in blocks, as wide as a vector or a row of a tile of AMX; a
+matrix is an image of one row, with a pixel for each of its rows. The form says which: the shape of an image, or (depth,
+rows) of a matrix. A node that is computed by pairs writes floats, halves, or both, as its readers want.
 """
 
 from __future__ import annotations
@@ -55,8 +55,37 @@ def written_form(node: Node) -> Shape:
 
 
 def half_uses(graph: Graph, library: Library) -> Counter[tuple[Value, Shape]]:
-    """How often each value is read as halves of each form."""
-    return Counter((node.inputs[0], read_form(node)) for node in graph.nodes if by_pairs(node, library))
+    """How often each value is read as halves of each form.
+
+    A residual is, if nobody wants its floats: what is added is then rounded, and only halves are stored.
+    """
+    nodes, readers = [node for node in graph.nodes if by_pairs(node, library)], graph.uses()
+    made = {node.output: written_form(node) for node in nodes}
+    reads = Counter((node.inputs[0], read_form(node)) for node in nodes)
+    added = Counter(
+        (node.residual, written_form(node))
+        for node in nodes
+        if node.residual is not None
+        and made.get(node.residual) == written_form(node)
+        and node.attrs.get("groups", 1) == 1
+    )
+    for (value, form), count in added.items():
+        if readers[value] == reads[value, form] + count:
+            reads[value, form] += count
+    return reads
+
+
+def half_residual(low: Lowering, node: Node) -> Blocked | None:
+    """The place of what a node adds, if it is there as halves only."""
+    value = node.residual
+    if value is None or value in low.blockeds or value in low.plains:
+        return None
+    return low.halves.get((value, written_form(node)))
+
+
+def residual_strides(low: Lowering, place: Blocked) -> dict[str, int]:
+    """How a kernel goes through the halves that it adds."""
+    return {name.replace("halves", "residual"): stride for name, stride in halves_written(low, place).items()}
 
 
 def half_halos(graph: Graph, library: Library) -> dict[Value, Halo]:
@@ -69,12 +98,24 @@ def half_halos(graph: Graph, library: Library) -> dict[Value, Halo]:
     return halos
 
 
+def in_groups(graph: Graph, library: Library) -> frozenset[Value]:
+    """The values that a convolution in groups reads or writes: their halves lie in blocks as wide as a vector."""
+    found = [node for node in graph.nodes if by_pairs(node, library) and node.attrs.get("groups", 1) > 1]
+    return frozenset(value for node in found for value in (node.inputs[0], node.output))
+
+
 def pairs(low: Lowering, node: Node) -> None:
     """The calls of a node that is computed by pairs."""
     (_product if node.kind == "product" else _convolution)(low, node)
 
 
 # ---------------------------------------------------------------- layout of halves
+def block_lanes(low: Lowering, value: Value, form: Shape) -> int:
+    """The lanes of whole blocks of halves of a value."""
+    channels = form[1] if len(form) == 4 else form[0]
+    return low.width if value in low.half_groups or channels <= low.width else low.library.half_lanes
+
+
 def new_half(low: Lowering, value: Value, form: Shape, lanes: int) -> Blocked:
     """Memory for a value as halves."""
     image = form if len(form) == 4 else (1, form[0], 1, form[1])
@@ -92,10 +133,13 @@ def half(low: Lowering, value: Value, form: Shape, whole: bool = False) -> Block
         return found
     channels = form[1] if len(form) == 4 else form[0]
     blocked = low.blockeds.get(value) if len(form) == 4 else None
-    lanes = low.width if whole or blocked is not None or len(form) == 2 else min(low.width, channels + channels % 2)
+    lanes = block_lanes(low, value, form)
+    if not whole and blocked is None and len(form) == 4:
+        lanes = min(lanes, channels + channels % 2)
+    apart = low.width
     if blocked is not None:
-        source, start = blocked.buffer, blocked.origin
-        strides = (blocked.image, blocked.block, blocked.row, blocked.lanes, 1)
+        source, start, apart = blocked.buffer, blocked.origin, blocked.block
+        strides = (blocked.image, lanes // low.width * blocked.block, blocked.row, blocked.lanes, 1)
     else:
         plain = low.contiguous(value)
         source, start = plain.buffer, plain.offset
@@ -111,6 +155,7 @@ def half(low: Lowering, value: Value, form: Shape, whole: bool = False) -> Block
         source=(source, start), out=(place.buffer, place.origin // 2), images=images, channels=channels, rows=rows,
         columns=columns, out_image=place.image, out_block=place.block, out_row=place.row, blocks=place.blocks, lanes=lanes,
         source_image=of_image, source_block=of_block, source_row=of_row, source_pixel=of_pixel, source_channel=of_channel,
+        source_half=apart,
     )  # fmt: skip
     low.calls.add(arguments, low.calls.task_count(place.size, images * place.blocks * rows))
     return place
@@ -119,7 +164,20 @@ def half(low: Lowering, value: Value, form: Shape, whole: bool = False) -> Block
 def written_half(low: Lowering, node: Node) -> Blocked | None:
     """Memory for the result of a node as halves, if it has readers that want them."""
     form = written_form(node)
-    return new_half(low, node.output, form, low.width) if low.half_uses[node.output, form] else None
+    if not low.half_uses[node.output, form]:
+        return None
+    return new_half(low, node.output, form, block_lanes(low, node.output, form))
+
+
+def halves_written(low: Lowering, place: Blocked | None) -> dict[str, int]:
+    """How a kernel goes through the halves that it writes."""
+    if place is None:
+        return {}
+    wide = place.lanes > low.width
+    return {
+        "halves_image": place.image, "halves_row": place.row, "halves_pixel": place.lanes,
+        "halves_block": low.width if wide else place.block, "halves_pair": place.block if wide else 2 * place.block,
+    }  # fmt: skip
 
 
 def floats_wanted(low: Lowering, node: Node) -> bool:
@@ -132,18 +190,20 @@ def _convolution(low: Lowering, node: Node) -> None:
     node = replace(node, attrs=join_groups(low, node.attrs))
     x, attrs, groups = node.inputs[0], node.attrs, node.attrs["groups"]
     source = half(low, x, x.shape, groups > 1)
-    if node.residual is not None:
+    added = half_residual(low, node)
+    if node.residual is not None and added is None:
         low.blocked(node.residual)
-    out = conv_output(low, node) if floats_wanted(low, node) else None
+    whole = replace(node, residual=None) if added is not None else node
+    out = conv_output(low, whole) if floats_wanted(low, node) else None
     place = written_half(low, node)
     count, inner, *window = attrs["weights"].shape
     blocks = -(-(count // groups) // low.width)
     inner += inner % 2
     offsets, lengths = segments(attrs, inner, source)
     packed = _pack_filters(low, attrs, source.lanes)
-    pixels = image_pixels(low, node, source, out or place or source)
-    if place is None or place.row == pixels.columns * place.lanes:
-        pixels = flattened(pixels, node)
+    pixels = image_pixels(low, whole, source, out or place or source)
+    if all(each is None or each.row == pixels.columns * each.lanes for each in (place, added)):
+        pixels = flattened(pixels, whole)
     bias = padded_bias(attrs["shift"], groups, blocks * low.width)
     touched = [min(w, s) for w, s in zip(window, attrs["strides"], strict=True)]
     parts = cut_image(
@@ -153,42 +213,57 @@ def _convolution(low: Lowering, node: Node) -> None:
     arguments = abi.Pairs(
         source=(source.buffer, window_start(node, source) // 2), weights=(packed, 0),
         bias=None if bias is None else (bias, 0), out=None if out is None else (out.buffer, out.origin),
-        residual=residual_of(low, node), offsets=(_table(offsets), 0),
-        out_halves=None if place is None else (place.buffer, place.origin // 2), **pixels._asdict(),
+        residual=residual_of(low, whole), offsets=(_table(offsets), 0),
+        residual_halves=None if added is None else (added.buffer, added.origin // 2),
+        out_halves=None if place is None else (place.buffer, place.origin // 2),
+        **pixels._asdict() | _added(low, whole, added),
         blocks=blocks, segments=len(offsets), segment_length=lengths[0], last_length=lengths[1] + lengths[1] % 2,
         last_segments=lengths[2], groups=groups, source_group=inner // source.lanes * source.block,
         weights_group=2 * packed.size // groups, last_lanes=low.width, bias_group=blocks * low.width,
-        out_block=0 if out is None else out.block, residual_block=residual_block(low, node),
-        halves_image=0 if place is None else place.image, halves_row=0 if place is None else place.row,
-        halves_block=0 if place is None else place.block, **parts._asdict(),
+        out_block=0 if out is None else out.block,
+        **halves_written(low, place), **parts._asdict(),
     )  # fmt: skip
     low.calls.add(arguments, groups * prod(parts), node.activation)
+
+
+def _added(low: Lowering, node: Node, halves: Blocked | None) -> dict[str, int]:
+    """The strides of a convolution's residual."""
+    if halves is not None:
+        return residual_strides(low, halves)
+    block = residual_block(low, node)
+    return {"residual_block": block, "residual_pair": 2 * block}
 
 
 def _product(low: Lowering, node: Node) -> None:
     attrs = node.attrs
     (rows, depth), columns = attrs["matrix"], attrs["weights"].shape[1]
     source = half(low, node.inputs[0], (depth, rows))
-    residual = low.contiguous(node.residual) if node.residual is not None else None
+    added = half_residual(low, node)
+    residual = low.contiguous(node.residual) if node.residual is not None and added is None else None
     out = None
     if floats_wanted(low, node):
-        out = low.reuse_plain(node.residual, node.output) if node.residual is not None else None
+        out = (
+            low.reuse_plain(node.residual, node.output) if node.residual is not None and residual is not None else None
+        )
         out = out or low.new_plain(node.output)
     place = written_half(low, node)
-    blocks, (whole, rest) = -(-columns // low.width), divmod(depth + depth % 2, low.width)
+    blocks, (whole, rest) = -(-columns // low.width), divmod(depth + depth % 2, source.lanes)
     offsets = [block * source.block for block in range(whole + bool(rest))]
     packed = _pack_matrix(low, attrs["weights"])
-    pixels = Pixels(1, 1, rows, 0, 0, low.width, 0, 0, columns, residual_pixel=columns)
+    pixels = Pixels(1, 1, rows, 0, 0, source.lanes, 0, 0, columns, residual_pixel=columns)
     bias = padded_bias(attrs["shift"], 1, blocks * low.width)
     parts = cut_image(low, pixels, blocks, 1, rows * depth * columns, 2 * rows * depth, 4 * packed.size)
     arguments = abi.Pairs(
         source=(source.buffer, 0), weights=(packed, 0), bias=None if bias is None else (bias, 0),
         out=None if out is None else (out.buffer, out.offset),
         residual=None if residual is None else (residual.buffer, residual.offset), offsets=(_table(offsets), 0),
-        out_halves=None if place is None else (place.buffer, 0), **pixels._asdict(),
-        blocks=blocks, segments=len(offsets), segment_length=low.width, last_length=rest, last_segments=int(rest > 0),
-        groups=1, last_lanes=columns - (blocks - 1) * low.width, out_block=low.width, residual_block=low.width,
-        halves_block=0 if place is None else place.block, **parts._asdict(),
+        residual_halves=None if added is None else (added.buffer, 0),
+        out_halves=None if place is None else (place.buffer, 0),
+        **pixels._asdict()
+        | ({"residual_block": low.width, "residual_pair": 2 * low.width} if added is None else residual_strides(low, added)),
+        blocks=blocks, segments=len(offsets), segment_length=source.lanes, last_length=rest, last_segments=int(rest > 0),
+        groups=1, last_lanes=columns - (blocks - 1) * low.width, out_block=low.width,
+        **halves_written(low, place), **parts._asdict(),
     )  # fmt: skip
     low.calls.add(arguments, prod(parts), node.activation)
 

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define FT_ABI 0x192a1aa8u /* another for another layout */
+#define FT_ABI 0x26146f0cu /* another for another layout */
 
 enum ft_kind {
     FT_CONVOLUTION, FT_DEPTHWISE, FT_POOL, FT_BLOCK, FT_UNBLOCK, FT_HALO, FT_ELEMENTWISE, FT_SOFTMAX, FT_LAYER_NORM,
@@ -541,8 +541,9 @@ typedef struct ft_suppress {
 
 /* A convolution of halves, or a product as one of a single tap over rows as pixels, as dot products of pairs; at
    least one of out and out_halves. Weights of a group: for each pair of channel blocks [segment][k / 2][two
-   blocks][2], a single last block [segment][k / 2][block][2]; lengths are even. residual may be out. tasks = groups
-   * row_parts * column_parts * block_parts. */
+   blocks][2], a single last block [segment][k / 2][block][2]; lengths are even. residual may be out; it may be
+   halves instead, with the same strides. Of halves, a pixel may have more than one block: halves_pair and
+   residual_pair are the strides of two blocks. tasks = groups * row_parts * column_parts * block_parts. */
 typedef struct ft_pairs {
     int32_t kind, activation;
     int64_t tasks;
@@ -552,15 +553,17 @@ typedef struct ft_pairs {
     const float *bias;
     float *out;
     const float *residual;
+    const uint16_t *residual_halves;
     const int64_t *offsets;
     uint16_t *out_halves;
     int64_t images, rows, columns, blocks, segments, segment_length, last_length, last_segments, source_image,
         source_row, source_pixel, out_image, out_row, out_pixel, out_block, residual_image, residual_row,
         residual_pixel, residual_block, groups, source_group, weights_group, last_lanes, halves_image, row_parts,
-        block_parts, bias_group, column_parts, halves_row, halves_block;
+        block_parts, bias_group, column_parts, halves_row, halves_pixel, halves_block, halves_pair, residual_pair;
 } ft_pairs;
 
-/* Floats of any strides to halves in blocks of so many lanes, zeros where there is no channel. */
+/* Floats of any strides to halves in blocks of so many lanes, zeros where there is no channel; source_half: between
+   the vectors of a block, where channels lie side by side. */
 typedef struct ft_narrow {
     int32_t kind, activation;
     int64_t tasks;
@@ -568,7 +571,7 @@ typedef struct ft_narrow {
     const float *source;
     uint16_t *out;
     int64_t images, channels, rows, columns, out_image, out_block, out_row, blocks, lanes, source_image,
-        source_block, source_row, source_pixel, source_channel;
+        source_block, source_row, source_pixel, source_channel, source_half;
 } ft_narrow;
 
 /* Weights of any strides, times scale by output, as those of pairs: in the order channel block of so many lanes,
@@ -1570,9 +1573,9 @@ _Static_assert(offsetof(ft_softmax_axis, source) == 32 && offsetof(ft_softmax_ax
                sizeof(ft_softmax_axis) == 72, "softmax_axis");
 _Static_assert(offsetof(ft_suppress, boxes) == 32 && offsetof(ft_suppress, count) == 56 && offsetof(ft_suppress,
                overlap) == 64 && sizeof(ft_suppress) == 80, "suppress");
-_Static_assert(offsetof(ft_pairs, source) == 32 && offsetof(ft_pairs, images) == 88 && sizeof(ft_pairs) == 328,
+_Static_assert(offsetof(ft_pairs, source) == 32 && offsetof(ft_pairs, images) == 96 && sizeof(ft_pairs) == 360,
                "pairs");
-_Static_assert(offsetof(ft_narrow, source) == 32 && offsetof(ft_narrow, images) == 48 && sizeof(ft_narrow) == 160,
+_Static_assert(offsetof(ft_narrow, source) == 32 && offsetof(ft_narrow, images) == 48 && sizeof(ft_narrow) == 168,
                "narrow");
 _Static_assert(offsetof(ft_pack_pairs, source) == 32 && offsetof(ft_pack_pairs, outputs) == 56 &&
                sizeof(ft_pack_pairs) == 152, "pack_pairs");
@@ -1695,6 +1698,6 @@ _Static_assert(offsetof(ft_round_to_steps, source) == 32 && offsetof(ft_round_to
                offsetof(ft_round_to_steps, factor) == 64 && sizeof(ft_round_to_steps) == 88, "round_to_steps");
 _Static_assert(offsetof(ft_pack_int8, source) == 32 && offsetof(ft_pack_int8, outputs) == 48 && sizeof(ft_pack_int8)
                == 120, "pack_int8");
-_Static_assert(sizeof(ft_call) == 328, "calls");
+_Static_assert(sizeof(ft_call) == 360, "calls");
 
 #endif

@@ -24,6 +24,9 @@ extern const ft_table ft_avx512_vnni_int8;
 #endif
 #if FT_BUILT_AVX512_BF16
 extern const ft_table ft_avx512_bf16_pairs;
+#if FT_BUILT_AMX
+extern const ft_table ft_amx_int8, ft_amx_pairs;
+#endif
 #endif
 #endif
 
@@ -36,6 +39,19 @@ static int has_avx_vnni(void) {
 }
 #endif
 
+#if FT_BUILT_AMX
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+/* AMX, for which a process asks the system (Linux): its registers take 8 KiB of what a signal has to keep. */
+static int has_amx(void) {
+    enum { REQUEST = 0x1023 /* ARCH_REQ_XCOMP_PERM */, TILES = 18 };
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    const int there = __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d >> 22 & 1) && (d >> 24 & 1) && (d >> 25 & 1);
+    return there && !syscall(SYS_arch_prctl, REQUEST, TILES);
+}
+#endif
+
 #define UNITS 4
 typedef struct {
     const char *name;
@@ -44,7 +60,7 @@ typedef struct {
     const ft_table *units[UNITS];
 } variant;
 
-#define VARIANTS 6
+#define VARIANTS 7
 /* The variants of this build, the best first; how many. */
 static int variants(variant *found) {
     int count = 0;
@@ -55,6 +71,10 @@ static int variants(variant *found) {
     const int vnni = avx512 && __builtin_cpu_supports("avx512vnni");
 #if FT_BUILT_AVX512_BF16
     const int bf16 = vnni && __builtin_cpu_supports("avx512bf16");
+#if FT_BUILT_AMX
+    const int amx = bf16 && has_amx();
+    found[count++] = (variant){"amx", 16, amx, {&ft_avx512_images, &ft_avx512_matrices, &ft_amx_int8, &ft_amx_pairs}};
+#endif
     found[count++] = (variant){
         "avx512_bf16", 16, bf16, {&ft_avx512_images, &ft_avx512_matrices, &ft_avx512_vnni_int8, &ft_avx512_bf16_pairs}};
 #endif

@@ -25,6 +25,7 @@ typedef uint8_t bytes __attribute__((vector_size(VL)));
 #else
 #define PIXELS_AT_ONCE 4
 #endif
+#define APART 16 /* vectors from the sums of one block to those of the next */
 
 INLINE veci all_words(int32_t word) {
 #if VL == 16
@@ -131,7 +132,7 @@ INLINE void end_sum(const ending *e, veci sum, int64_t pixel, int64_t block, con
 INLINE void end_blocks(const int32_t activation, const int Y, const int R, const int Z, const ending *e, const veci *sums,
                        int64_t pixels, int64_t blocks) {
     const quantizer next = e->next;
-    for (int64_t b = 0; b < blocks; b++, sums += PIXELS_AT_ONCE) {
+    for (int64_t b = 0; b < blocks; b++, sums += APART) {
         if (b + 1 == blocks && (e->lanes < VL || e->z_lanes < VL)) {
             for (int64_t i = 0; i < pixels; i++) end_sum(e, sums[i], i, b, e->activation, 0);
             continue;
@@ -167,8 +168,8 @@ static __attribute__((noinline)) void end_sums(const ending *e, const veci *sums
     for (int64_t b = 0; b < blocks; b++)
         for (int64_t i = 0; i < pixels; i++) {
             const int whole = b + 1 < blocks || (e->lanes == VL && e->z_lanes == VL);
-            if (whole) end_sum(e, sums[b * PIXELS_AT_ONCE + i], i, b, e->activation, 1);
-            else end_sum(e, sums[b * PIXELS_AT_ONCE + i], i, b, e->activation, 0);
+            if (whole) end_sum(e, sums[b * APART + i], i, b, e->activation, 1);
+            else end_sum(e, sums[b * APART + i], i, b, e->activation, 0);
         }
 }
 
@@ -224,8 +225,8 @@ INLINE void sum_bytes(const int PIXELS, const int BLOCKS, const byte_tile *t) {
             }
         }
     }
-    veci kept[2 * PIXELS_AT_ONCE];
-    EACH_PIXEL(kept[b * PIXELS_AT_ONCE + i] = sum[b][i])
+    veci kept[2 * APART];
+    EACH_PIXEL(kept[b * APART + i] = sum[b][i])
     end_sums(&t->end, kept, PIXELS, BLOCKS);
 }
 
@@ -248,24 +249,33 @@ INLINE void sum_bytes(const int PIXELS, const int BLOCKS, const byte_tile *t) {
 TILES(one_block, 1)
 TILES(two_blocks, 2)
 
+/* Have a tile start at a pixel of a row of all images. */
+INLINE void move_to(const ft_int8_products *s, const byte_tile *first, byte_tile *t, int64_t row, int64_t column) {
+    const int64_t image = row / s->rows, line = row % s->rows;
+    const ending *end = &first->end;
+    t->x = first->x + image * s->source_image + line * s->source_row + column * s->source_pixel;
+    t->end.y = end->y ? end->y + image * s->out_image + line * s->out_row + column * s->out_pixel : 0;
+    t->end.residual = end->residual
+                          ? end->residual + image * s->residual_image + line * s->residual_row + column * s->residual_pixel
+                          : 0;
+    t->end.z = end->z ? end->z + image * s->int8_image + line * s->int8_row + column * s->int8_pixel : 0;
+}
+
+#if defined(__AMX_INT8__)
+#include "int8_tiles.c"
+#endif
+
 /* Rows [row, row_end) x columns [column, column_end) of one channel block or two. */
 static void sweep_bytes(const ft_int8_products *s, const byte_tile *first, int64_t blocks, int64_t row, int64_t row_end,
                         int64_t column, int64_t column_end) {
     const int64_t tiles = (column_end - column + PIXELS_AT_ONCE - 1) / PIXELS_AT_ONCE;
     byte_tile t = *first;
-    const ending *end = &first->end;
     for (; row < row_end; row++) {
-        const int64_t image = row / s->rows, line = row % s->rows;
         for (int64_t i = 0; i < tiles; i++) {
             int64_t from, to;
             part(column_end - column, i, tiles, &from, &to);
             from += column, to += column;
-            t.x = first->x + image * s->source_image + line * s->source_row + from * s->source_pixel;
-            t.end.y = end->y ? end->y + image * s->out_image + line * s->out_row + from * s->out_pixel : 0;
-            t.end.residual = end->residual
-                                 ? end->residual + image * s->residual_image + line * s->residual_row + from * s->residual_pixel
-                                 : 0;
-            t.end.z = end->z ? end->z + image * s->int8_image + line * s->int8_row + from * s->int8_pixel : 0;
+            move_to(s, first, &t, row, from);
             if (blocks == 2) two_blocks(to - from, &t);
             else one_block(to - from, &t);
         }
@@ -282,6 +292,11 @@ static void int8_products(const ft_call *call, int64_t task, int64_t tasks) {
     part(s->images * s->rows, by_row, s->row_parts, &row, &row_end);
     part(s->columns, by_column, s->column_parts, &column, &column_end);
     const int64_t w_block = s->segments * s->segment_length * VL;
+#if defined(__AMX_INT8__)
+    const int64_t chunk = chunk_of(s->segment_length), width = tile_pixels(column_end - column);
+    const int in_tiles = chunk >= LEAST_CHUNK && (row_end - row) * (column_end - column) >= LEAST_PIXELS;
+    if (in_tiles) shape_tiles(width, chunk, chunk);
+#endif
     for (; pair < pair_end; pair++) {
         const int64_t block = 2 * pair, blocks = block + 1 < s->blocks ? 2 : 1;
         const int last = block + blocks == s->blocks;
@@ -308,8 +323,17 @@ static void int8_products(const ft_call *call, int64_t task, int64_t tasks) {
                                      .activation = s->activation,
                                      .constants = &s->constants,
                                      .next = {s->factor, s->low, s->high, s->away}}};
+#if defined(__AMX_INT8__)
+        if (in_tiles) {
+            sweep_tiles(s, &t, blocks, chunk, row, row_end, column, column_end);
+            continue;
+        }
+#endif
         sweep_bytes(s, &t, blocks, row, row_end, column, column_end);
     }
+#if defined(__AMX_INT8__)
+    if (in_tiles) release_tiles();
+#endif
 }
 
 /* ---------------------------------------------------------------- depthwise: four rows of a window at a time

@@ -14,14 +14,17 @@ typedef uint32_t word __attribute__((aligned(2), may_alias));
 
 /* y[pixel][columns] = activation(bias + residual + sum over segments s, k of x[pixel + offset[s] + k] * w[s][k][columns]) */
 #define SHARE_BYTES 32768 /* of weights that stay in the first cache while the pixels pass, where sums can wait in y */
+#define APART 16          /* vectors from the sums of one block to those of the next */
 #define NARROW_ROW 7      /* pixels: two rows of an image so narrow make a tile */
 
 typedef struct {
     const bf16 *x, *w;
     const float *bias, *residual;
     float *y;
+    const bf16 *residual_half;
     bf16 *half;
     int64_t x_pixel, y_pixel, y_block, residual_pixel, residual_block, half_block;
+    int64_t half_pixel;
     int64_t x_row, y_row, residual_row, half_row; /* of a tile of two rows */
     const int64_t *offsets;
     int64_t segments, whole, length, rest; /* the first `whole` segments have `length` numbers, the others `rest` */
@@ -44,22 +47,30 @@ INLINE void store_halves(bf16 *to, vec value) {
     memcpy(to, &halves16, sizeof halves16);
 }
 
-/* Whatever a tile seldom needs: activations other than ReLU, a last block with only some lanes in memory. */
+INLINE vec load_halves(const bf16 *from) {
+    vec value;
+    widen(from, (float *)&value, VL);
+    return value;
+}
+
+/* Whatever a tile seldom needs: a residual of halves, activations other than ReLU, a last block with only some lanes in memory. */
 static __attribute__((noinline)) void finish_pairs(const pair_tile *t, const vec *sums, int64_t pixels, int64_t blocks,
                                                    const int SPLIT) {
     for (int64_t b = 0; b < blocks; b++) {
         const int64_t lanes = b + 1 == blocks ? t->lanes : VL;
         for (int64_t i = 0; i < pixels; i++) {
             float *y = t->y ? AT(t->y, t->y_pixel, t->y_row) + b * t->y_block : 0;
-            vec value = sums[b * TILE + i];
+            vec value = sums[b * APART + i];
             if (!t->first) value += take(y, lanes);
             else if (t->residual)
                 value += take(AT(t->residual, t->residual_pixel, t->residual_row) + b * t->residual_block, lanes);
+            else if (t->residual_half)
+                value += load_halves(AT(t->residual_half, t->residual_pixel, t->residual_row) + b * t->residual_block);
             if (t->last)
                 value = t->activation == FT_GELU ? activate(value, FT_GELU, t->constants)
                                                  : activate(value, t->activation, t->constants);
             if (y) give(y, value, lanes);
-            if (t->half && t->last) store_halves(AT(t->half, VL, t->half_row) + b * t->half_block, value);
+            if (t->half && t->last) store_halves(AT(t->half, t->half_pixel, t->half_row) + b * t->half_block, value);
         }
     }
 }
@@ -67,9 +78,9 @@ static __attribute__((noinline)) void finish_pairs(const pair_tile *t, const vec
 /* What comes after the sums: bias, residual or what was there before; the activation; the stores. */
 INLINE void store_pairs(const int PIXELS, const int BLOCKS, const int SPLIT, const pair_tile *t, vec (*sum)[TILE]) {
     if (t->first && t->bias) EACH_PIXEL(sum[b][i] += LOAD(t->bias + b * VL))
-    if (t->lanes < VL || (t->last && t->activation > FT_RELU)) {
-        vec kept[2 * TILE];
-        EACH_PIXEL(kept[b * TILE + i] = sum[b][i])
+    if (t->lanes < VL || t->residual_half || (t->last && t->activation > FT_RELU)) {
+        vec kept[2 * APART];
+        EACH_PIXEL(kept[b * APART + i] = sum[b][i])
         finish_pairs(t, kept, PIXELS, BLOCKS, SPLIT);
         return;
     }
@@ -78,7 +89,7 @@ INLINE void store_pairs(const int PIXELS, const int BLOCKS, const int SPLIT, con
         EACH_PIXEL(sum[b][i] += LOAD(AT(t->residual, t->residual_pixel, t->residual_row) + b * t->residual_block))
     if (t->last && t->activation == FT_RELU) EACH_PIXEL(sum[b][i] = CHOOSE(sum[b][i] < ALL(0), ALL(0), sum[b][i]))
     if (t->y) EACH_PIXEL(STORE(AT(t->y, t->y_pixel, t->y_row) + b * t->y_block, sum[b][i]))
-    if (t->half && t->last) EACH_PIXEL(store_halves(AT(t->half, VL, t->half_row) + b * t->half_block, sum[b][i]))
+    if (t->half && t->last) EACH_PIXEL(store_halves(AT(t->half, t->half_pixel, t->half_row) + b * t->half_block, sum[b][i]))
 }
 
 /* PIXELS pixels of BLOCKS channel blocks, STEP halves apart (0: not known before); all are constants wherever this is
@@ -166,6 +177,24 @@ static void tile_of(int64_t blocks, int64_t pixels, const pair_tile *t) {
     else two_blocks(pixels, t);
 }
 
+/* Have a tile start at a pixel of a row of all images. */
+INLINE void move_to(const ft_pairs *s, const pair_tile *first, pair_tile *t, int64_t row, int64_t column) {
+    const int64_t image = row / s->rows, line = row % s->rows;
+    t->x = first->x + image * s->source_image + line * s->source_row + column * s->source_pixel;
+    t->y = first->y ? first->y + image * s->out_image + line * s->out_row + column * s->out_pixel : 0;
+    t->residual = first->residual
+                      ? first->residual + image * s->residual_image + line * s->residual_row + column * s->residual_pixel
+                      : 0;
+    t->residual_half = first->residual_half ? first->residual_half + image * s->residual_image + line * s->residual_row +
+                                                  column * s->residual_pixel
+                                            : 0;
+    t->half = first->half ? first->half + image * s->halves_image + line * s->halves_row + column * s->halves_pixel : 0;
+}
+
+#if defined(__AMX_BF16__)
+#include "pair_tiles.c"
+#endif
+
 /* Rows [row, row_end) x columns [column, column_end) of one channel block or two, over some of the segments. */
 static void sweep(const ft_pairs *s, const pair_tile *first, int64_t blocks, int64_t row, int64_t row_end, int64_t column,
                   int64_t column_end) {
@@ -178,18 +207,12 @@ static void sweep(const ft_pairs *s, const pair_tile *first, int64_t blocks, int
     int64_t asked = 0, rows;
     t.ahead_lines = (weights / 32 + all - 1) / all;
     for (; row < row_end; row += rows) {
-        const int64_t image = row / s->rows, line = row % s->rows;
-        rows = narrow && row + 1 < row_end && line + 1 < s->rows ? 2 : 1;
+        rows = narrow && row + 1 < row_end && row % s->rows + 1 < s->rows ? 2 : 1;
         for (int64_t i = 0; i < tiles; i++) {
             int64_t from, to;
             part(column_end - column, i, tiles, &from, &to);
             from += column, to += column;
-            t.x = first->x + image * s->source_image + line * s->source_row + from * s->source_pixel;
-            t.y = first->y ? first->y + image * s->out_image + line * s->out_row + from * s->out_pixel : 0;
-            t.residual = first->residual
-                             ? first->residual + image * s->residual_image + line * s->residual_row + from * s->residual_pixel
-                             : 0;
-            t.half = first->half ? first->half + image * s->halves_image + line * s->halves_row + from * VL : 0;
+            move_to(s, first, &t, row, from);
             t.ahead = next + asked;
             asked += t.segments * t.ahead_lines * 32;
             if (asked > weights) t.ahead_lines = 0;
@@ -229,20 +252,26 @@ static void pairs(const ft_call *call, int64_t task, int64_t tasks) {
     part(s->images * s->rows, by_row, s->row_parts, &row, &row_end);
     part(s->columns, by_column, s->column_parts, &column, &column_end);
     const int64_t depth = (s->segments - s->last_segments) * s->segment_length + s->last_segments * s->last_length;
+#if defined(__AMX_BF16__)
+    const int in_tiles = starts_tiles(s, row_end - row, column_end - column);
+#endif
     for (; pair < pair_end; pair++) {
         const int64_t blocks = 2 * pair + 1 < s->blocks ? 2 : 1, block = group * s->blocks + 2 * pair;
         pair_tile t = {.x = (const bf16 *)s->source + group * s->source_group,
                        .w = (const bf16 *)s->weights + group * s->weights_group + pair * depth * 2 * VL,
                        .bias = s->bias ? s->bias + group * s->bias_group + 2 * pair * VL : 0,
                        .y = s->out ? s->out + block * s->out_block : 0,
-                       .residual = s->residual ? s->residual + block * s->residual_block : 0,
-                       .half = s->out_halves ? (bf16 *)s->out_halves + block * s->halves_block : 0,
+                       .residual = s->residual ? s->residual + group * s->blocks * s->residual_block + pair * s->residual_pair : 0,
+                       .residual_half = s->residual_halves ? (const bf16 *)s->residual_halves + pair * s->residual_pair : 0,
+                       .half = s->out_halves ? (bf16 *)s->out_halves + group * s->blocks * s->halves_block + pair * s->halves_pair
+                                             : 0,
                        .x_pixel = s->source_pixel,
                        .y_pixel = s->out_pixel,
                        .y_block = s->out_block,
                        .residual_pixel = s->residual_pixel,
                        .residual_block = s->residual_block,
                        .half_block = s->halves_block,
+                       .half_pixel = s->halves_pixel,
                        .x_row = s->source_row,
                        .y_row = s->out_row,
                        .residual_row = s->residual_row,
@@ -250,8 +279,17 @@ static void pairs(const ft_call *call, int64_t task, int64_t tasks) {
                        .lanes = 2 * pair + blocks == s->blocks ? s->last_lanes : VL,
                        .activation = s->activation,
                        .constants = &s->constants};
+#if defined(__AMX_BF16__)
+        if (in_tiles) {
+            sweep_tiles(s, &t, blocks, row, row_end, column, column_end);
+            continue;
+        }
+#endif
         sweep_shares(s, &t, blocks, row, row_end, column, column_end);
     }
+#if defined(__AMX_BF16__)
+    if (in_tiles) release_tiles();
+#endif
 }
 
 /* ---------------------------------------------------------------- floats to halves */
@@ -291,9 +329,10 @@ static void narrow(const ft_call *call, int64_t task, int64_t tasks) {
         const int64_t channels = s->channels - block * s->lanes < s->lanes ? s->channels - block * s->lanes : s->lanes;
         const float *x = s->source + image * s->source_image + block * s->source_block + row * s->source_row;
         bf16 *y = (bf16 *)s->out + image * s->out_image + block * s->out_block + row * s->out_row;
-        if (s->source_channel == 1 && s->lanes == VL)
-            for (int64_t column = 0; column < s->columns; column++)
-                store_halves(y + column * VL, take(x + column * s->source_pixel, channels));
+        if (s->source_channel == 1 && s->lanes % VL == 0)
+            for (int64_t column = 0; column < s->columns; column++, x += s->source_pixel)
+                for (int64_t lane = 0; lane < s->lanes; lane += VL, y += VL)
+                    store_halves(y, lane < channels ? take(x + lane / VL * s->source_half, channels - lane) : ALL(0));
         else narrow_apart(x, y, s, channels);
     }
 }

@@ -1,0 +1,185 @@
+/* Products of bfloat16 by AMX: 16 pixels times 16 outputs at once. Part of pairs.c, with the same layout and weights. */
+#include "tiles.h"
+
+/* The pixels of a group, and what a tile has of a segment, in numbers; where all segments are last ones, these. */
+typedef struct {
+    int64_t pixels, chunk, length, whole, rest;
+} tile_depth;
+
+INLINE tile_depth depth_of(const ft_pairs *s, int64_t columns) {
+    const int64_t whole = s->segments - s->last_segments, length = whole ? s->segment_length : s->last_length;
+    return (tile_depth){.pixels = tile_pixels(columns),
+                        .chunk = chunk_of(2 * length) / 2,
+                        .length = length,
+                        .whole = whole ? whole : s->segments,
+                        .rest = whole && s->last_segments ? s->last_length : 0};
+}
+
+/* Whether tiles are the way to so many pixels; they have their shapes then. */
+static int starts_tiles(const ft_pairs *s, int64_t rows, int64_t columns) {
+    if (rows * columns < LEAST_PIXELS) return 0;
+    const tile_depth depth = depth_of(s, columns);
+    if (2 * depth.chunk < LEAST_CHUNK) return 0;
+    shape_tiles(depth.pixels, 2 * depth.chunk, 2 * (depth.rest ? depth.rest : depth.chunk));
+    return 1;
+}
+
+/* The sums of one group of pixels or two, of one block or two, in `sums`: [group][block][APART]. REST: whether there are last
+   segments of another length, for which tiles 5 and 7 are kept. */
+INLINE void sum_tiles(const int GROUPS, const int BLOCKS, const int REST, const pair_tile *t, const bf16 *second,
+                      const tile_depth *depth, vec *sums) {
+    const int64_t row = BLOCKS * TILE_BYTES;
+    if (t->bias) {
+        LOAD_TILE(0, t->bias, 0, 1, TILE_BYTES);
+        if (BLOCKS == 2) LOAD_TILE(1, t->bias + VL, 0, 1, TILE_BYTES);
+        if (GROUPS == 2) LOAD_TILE(2, t->bias, 0, 1, TILE_BYTES);
+        if (GROUPS == 2 && BLOCKS == 2) LOAD_TILE(3, t->bias + VL, 0, 1, TILE_BYTES);
+    } else {
+        _tile_zero(0);
+        _tile_zero(1);
+        _tile_zero(2);
+        _tile_zero(3);
+    }
+    const bf16 *w = t->w, *ahead = t->ahead;
+    const int64_t pixel = 2 * t->x_pixel;
+    for (int64_t s = 0; s < depth->whole; s++)
+        for (int64_t k = 0; k < depth->length; k += depth->chunk, w += depth->chunk * BLOCKS * VL) {
+            const int64_t at = t->offsets[s] + k;
+            for (int64_t line = 0; line < t->ahead_lines; line++, ahead += 32) __builtin_prefetch(ahead, 0, 2);
+            LOAD_TILE(4, t->x + at, pixel, depth->pixels, 2 * depth->chunk);
+            LOAD_TILE(6, w, row, depth->chunk / 2, TILE_BYTES);
+            _tile_dpbf16ps(0, 4, 6);
+            if (REST) {
+                if (GROUPS == 2) {
+                    LOAD_TILE(4, second + at, pixel, depth->pixels, 2 * depth->chunk);
+                    _tile_dpbf16ps(2, 4, 6);
+                }
+                if (BLOCKS == 2) {
+                    LOAD_TILE(6, w + 2 * VL, row, depth->chunk / 2, TILE_BYTES);
+                    if (GROUPS == 2) {
+                        _tile_dpbf16ps(3, 4, 6);
+                        LOAD_TILE(4, t->x + at, pixel, depth->pixels, 2 * depth->chunk);
+                    }
+                    _tile_dpbf16ps(1, 4, 6);
+                }
+                continue;
+            }
+            if (BLOCKS == 2) {
+                LOAD_TILE(7, w + 2 * VL, row, depth->chunk / 2, TILE_BYTES);
+                _tile_dpbf16ps(1, 4, 7);
+            }
+            if (GROUPS == 2) {
+                LOAD_TILE(5, second + at, pixel, depth->pixels, 2 * depth->chunk);
+                _tile_dpbf16ps(2, 5, 6);
+                if (BLOCKS == 2) _tile_dpbf16ps(3, 5, 7);
+            }
+        }
+    if (REST)
+        for (int64_t s = depth->whole; s < t->segments; s++, w += depth->rest * BLOCKS * VL) {
+            LOAD_TILE(5, t->x + t->offsets[s], pixel, depth->pixels, 2 * depth->rest);
+            LOAD_TILE(7, w, row, depth->rest / 2, TILE_BYTES);
+            _tile_dpbf16ps(0, 5, 7);
+            if (GROUPS == 2) {
+                LOAD_TILE(5, second + t->offsets[s], pixel, depth->pixels, 2 * depth->rest);
+                _tile_dpbf16ps(2, 5, 7);
+            }
+            if (BLOCKS == 2) {
+                LOAD_TILE(7, w + 2 * VL, row, depth->rest / 2, TILE_BYTES);
+                if (GROUPS == 2) {
+                    _tile_dpbf16ps(3, 5, 7);
+                    LOAD_TILE(5, t->x + t->offsets[s], pixel, depth->pixels, 2 * depth->rest);
+                }
+                _tile_dpbf16ps(1, 5, 7);
+            }
+        }
+    _tile_stored(0, sums, TILE_BYTES);
+    if (BLOCKS == 2) _tile_stored(1, sums + APART, TILE_BYTES);
+    if (GROUPS == 2) _tile_stored(2, sums + 2 * APART, TILE_BYTES);
+    if (GROUPS == 2 && BLOCKS == 2) _tile_stored(3, sums + 3 * APART, TILE_BYTES);
+}
+
+#define SUM_TILES(groups, blocks)                                                \
+    do {                                                                         \
+        if (depth->rest) sum_tiles(groups, blocks, 1, t, second, depth, sums);   \
+        else sum_tiles(groups, blocks, 0, t, second, depth, sums);               \
+    } while (0)
+
+static void sum_groups(int64_t groups, int64_t blocks, const pair_tile *t, const bf16 *second, const tile_depth *depth,
+                       vec *sums) {
+    if (groups == 2 && blocks == 2) SUM_TILES(2, 2);
+    else if (groups == 2) SUM_TILES(2, 1);
+    else if (blocks == 2) SUM_TILES(1, 2);
+    else SUM_TILES(1, 1);
+}
+
+/* What follows the sums, where activation, residual (R: 1 of floats, 2 of halves), floats (Y) and halves (H) are known. */
+INLINE void end_known(const int RELU, const int R, const int Y, const int H, const pair_tile *t, const vec *sums,
+                      int64_t pixels, int64_t blocks) {
+    for (int64_t b = 0; b < blocks; b++, sums += APART) {
+        const float *residual = t->residual + b * t->residual_block;
+        const bf16 *residual_half = t->residual_half + b * t->residual_block;
+        float *y = t->y + b * t->y_block;
+        bf16 *half = t->half + b * t->half_block;
+        for (int64_t i = 0; i < pixels; i++) {
+            vec value = sums[i];
+            if (R == 1) value += LOAD(residual + i * t->residual_pixel);
+            if (R == 2) value += load_halves(residual_half + i * t->residual_pixel);
+            if (RELU) value = MAX(value, ALL(0));
+            if (Y) STORE(y + i * t->y_pixel, value);
+            if (H) store_halves(half + i * t->half_pixel, value);
+        }
+    }
+}
+
+#define END_OF(relu, r)                                                                   \
+    do {                                                                                  \
+        if (!t->half) end_known(relu, r, 1, 0, t, sums, pixels, blocks);                  \
+        else if (!t->y) end_known(relu, r, 0, 1, t, sums, pixels, blocks);                \
+        else end_known(relu, r, 1, 1, t, sums, pixels, blocks);                           \
+    } while (0)
+
+static __attribute__((noinline)) void end_tiles(const pair_tile *t, const vec *sums, int64_t pixels, int64_t blocks) {
+    if (t->lanes < VL || t->activation > FT_RELU) finish_pairs(t, sums, pixels, blocks, 0);
+    else if (t->activation == FT_RELU && t->residual) END_OF(1, 1);
+    else if (t->activation == FT_RELU && t->residual_half) END_OF(1, 2);
+    else if (t->activation == FT_RELU) END_OF(1, 0);
+    else if (t->residual) END_OF(0, 1);
+    else if (t->residual_half) END_OF(0, 2);
+    else END_OF(0, 0);
+}
+
+/* Rows [row, row_end) x columns [column, column_end) of one channel block or two: groups of as many pixels each, two by two,
+   whichever rows they are of. */
+static void sweep_tiles(const ft_pairs *s, const pair_tile *first, int64_t blocks, int64_t row, int64_t row_end, int64_t column,
+                        int64_t column_end) {
+    const tile_depth depth = depth_of(s, column_end - column);
+    const int64_t pixels = depth.pixels, each = groups_of(column_end - column),
+                  all = (row_end - row) * each, steps = (all + 1) / 2 * depth.whole * (depth.length / depth.chunk),
+                  weights = (depth.whole * depth.length + s->last_segments * depth.rest) * blocks * VL;
+    pair_tile t[2] = {*first, *first};
+    t[0].offsets = s->offsets, t[0].segments = s->segments, t[0].ahead = first->w + weights;
+    t[0].ahead_lines = (weights / 32 + steps - 1) / steps;
+    t[0].first = t[0].last = t[1].first = t[1].last = 1;
+    vec sums[4 * APART];
+    for (int64_t number = 0; number < all; number += 2) {
+        const int64_t groups = number + 1 < all ? 2 : 1;
+        int64_t again[2]; /* pixels that the group before has computed */
+        for (int64_t g = 0; g < groups; g++) {
+            const int64_t in_row = (number + g) % each, wanted = column + in_row * pixels;
+            const int64_t from = wanted < column_end - pixels ? wanted : column_end - pixels;
+            again[g] = wanted - from;
+            move_to(s, first, &t[g], row + (number + g) / each, from);
+        }
+        sum_groups(groups, blocks, &t[0], t[1].x, &depth, sums);
+        t[0].ahead += steps / ((all + 1) / 2) * t[0].ahead_lines * 32;
+        if (t[0].ahead >= first->w + 2 * weights) t[0].ahead_lines = 0;
+        for (int64_t g = 0; g < groups; g++) {
+            pair_tile *end = &t[g];
+            if (end->y) end->y += again[g] * end->y_pixel;
+            if (end->residual) end->residual += again[g] * end->residual_pixel;
+            if (end->residual_half) end->residual_half += again[g] * end->residual_pixel;
+            if (end->half) end->half += again[g] * end->half_pixel;
+            end_tiles(end, sums + 2 * g * APART + again[g], pixels - again[g], blocks);
+        }
+    }
+}
