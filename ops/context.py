@@ -165,7 +165,9 @@ class Runtime(Protocol):
     def remote(self) -> Remote: ...
 
     def generator(self, seed: int) -> Any: ...
-    def bind_block(self, block: int, scope: Any, without: Collection[str] = ()) -> BoundBlock: ...
+    def bind_block(
+        self, block: int, scope: Any, without: Collection[str] = (), only: Collection[Operator] | None = None
+    ) -> BoundBlock: ...
     def file_path(self, path: str, op: Operator) -> str: ...
     def serve(self, context: OpContext) -> None: ...
     def talk(self, text: str) -> None: ...
@@ -322,9 +324,11 @@ class OpContext:
         return tensor
 
     # -- control flow
-    def bind_block(self, block: int, scope: Any, without: Collection[str] = ()) -> BoundBlock:
-        """A sub-block bound to the variables of `scope`, for any number of runs; `without`: as of `BoundBlock`."""
-        bound: BoundBlock = self.runtime.bind_block(block, scope, without)
+    def bind_block(
+        self, block: int, scope: Any, without: Collection[str] = (), only: Collection[Operator] | None = None
+    ) -> BoundBlock:
+        """A sub-block bound to the variables of `scope`, for any number of runs; `without`, `only`: as of `BoundBlock`."""
+        bound: BoundBlock = self.runtime.bind_block(block, scope, without, only)
         return bound
 
     def run_block(self, block: int, scope: Any) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from fluidtool.errors import NEEDS_LESS, FluidError, OperatorError, OutOfMemoryError
-from fluidtool.ir import Block
+from fluidtool.ir import Block, Operator
 from fluidtool.ops.context import OpContext
 from fluidtool.ops.registry import get_op
 from fluidtool.records import dataclass
@@ -134,9 +134,10 @@ def hidden_within(work: Sequence[Step | Region | Chain]) -> frozenset[str]:
 
 
 class BoundBlock:
-    """A block bound to the variables of one scope, for any number of runs. `fed`: the names in the scope before binding.
+    """A block, or `only` some of its operators, bound to the variables of one scope, for any number of runs.
 
-    without: results that the operators do not write; what they would be computed from is not deleted.
+    fed: the names in the scope before binding. without: results that the operators do not write; what they would be
+    computed from is not deleted.
     """
 
     __slots__ = ("bindings", "fed", "holders", "index", "runtime", "scope", "steps")
@@ -148,6 +149,7 @@ class BoundBlock:
         runtime: Any,
         found: Bindings | None = None,
         without: Collection[str] = (),
+        only: Collection[Operator] | None = None,
     ) -> None:
         self.index, self.scope, self.runtime = plan.index, scope, runtime
         self.fed = set(scope.local_var_names())
@@ -196,7 +198,8 @@ class BoundBlock:
                 return BoundUpdate(step, context, release)
             return (BoundAfterChecks if step.op.input("Param") else BoundStep)(step, context, release)
 
-        self.steps = tuple(with_updates_together([bind(step) for step in plan.work]))
+        work = plan.work if only is None else [step for step in plan.steps if step.op in only]
+        self.steps = tuple(with_updates_together([bind(step) for step in work]))
 
     def forget_values(self) -> bool:
         """Empty the variables of the scope; False if it has one that this block has not looked up."""
@@ -244,9 +247,9 @@ class BoundBlock:
 
 
 def _sources(steps: Iterable[Step], results: Collection[str]) -> frozenset[str]:
-    """What the operators that compute any of the results read."""
+    """What the operators that compute any of the results read, and what else they compute."""
     computing = [step.op for step in steps if any(name in results for name in step.op.output_arg_names)]
-    return frozenset(name for op in computing for name in op.input_arg_names)
+    return frozenset(name for op in computing for name in (*op.input_arg_names, *op.output_arg_names))
 
 
 def one_by_one(

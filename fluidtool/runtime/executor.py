@@ -114,9 +114,11 @@ class Runtime:
             return
         self.device.add_at(total, rows, values)
 
-    def bind_block(self, block: int, scope: Scope, without: Collection[str] = ()) -> BoundBlock:
-        """A sub-block bound to `scope`; `without`: as of `BoundBlock`."""
-        return BoundBlock(self.plan.block(block), scope, self, without=without)
+    def bind_block(
+        self, block: int, scope: Scope, without: Collection[str] = (), only: Collection[Operator] | None = None
+    ) -> BoundBlock:
+        """A sub-block bound to `scope`; `without`, `only`: as of `BoundBlock`."""
+        return BoundBlock(self.plan.block(block), scope, self, without=without, only=only)
 
     def file_path(self, path: str, op: Operator) -> str:
         """The path that a file operator may use; raises PolicyError otherwise."""

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
 from fluidtool.ir import Operator
 from fluidtool.ops.context import OpContext
+from fluidtool.ops.control_flow.joining import joined
 from fluidtool.ops.control_flow.scopes import added
+from fluidtool.ops.rnn.gru_cell import GruWeights
 from fluidtool.tensor import LoDTensor
 
+Value = Callable[[str], Any]  # the value of a variable, by its name
+Rows = Callable[[Operator, Value], list[Any]]
 MOST = 1 << 23  # numbers that products wait with
 
 
@@ -41,39 +46,101 @@ def is_like(left: Any, right: Any) -> bool:
     return bool(same and left.array.size)
 
 
-class Weight:
-    """The gradient by the second factor of a `mul` that every step runs: one product of the rows of many steps.
+class Products:
+    """A gradient that is a product of rows in each step: one product of the rows of many steps.
 
     X_1^T dOut_1 + X_2^T dOut_2 + … is X^T dOut of what lies one below the other.
     """
 
-    __slots__ = ("_count", "_ctx", "_grads", "_op", "_rows", "_sum")
+    __slots__ = ("_count", "_ctx", "_multiply", "_parts", "_rows", "_sum", "op")
 
-    def __init__(self, ctx: OpContext, op: Operator) -> None:
-        self._ctx, self._op, self._sum = ctx, op, Total(ctx)
-        self._rows: list[Any] = []
-        self._grads: list[Any] = []
+    def __init__(self, ctx: OpContext, op: Operator, rows: Rows, multiply: Callable[..., Any]) -> None:
+        self.op, self._ctx, self._rows, self._multiply, self._sum = op, ctx, rows, multiply, Total(ctx)
+        self._parts: list[list[Any]] = []
         self._count = 0
 
-    def take(self, scope: Any) -> None:
-        """Keep what the product of a step consists of."""
-        x, grad = (scope.find_var(self._op.input(slot)[0]).value.array for slot in ("X", "Out@GRAD"))
-        rows = prod(x.shape[: int(self._op.get_attr("x_num_col_dims", 1))])
-        self._rows.append(x.reshape(rows, -1))
-        self._grads.append(grad.reshape(rows, -1))
-        self._count += grad.size
-        if self._count > MOST or x.dtype.itemsize < 4:
-            self._multiply()
+    def take(self, value: Value) -> None:
+        """Keep what the product of a step consists of; `value` finds it by name."""
+        self._parts.append(self._rows(self.op, value))
+        self._count += sum(part.size for part in self._parts[-1])
+        if self._count > MOST or self._parts[-1][0].dtype.itemsize < 4:
+            self._add_up()
 
-    def _multiply(self) -> None:
-        xp, wide = self._ctx.xp, "float32" if self._rows[0].dtype.itemsize < 4 else self._rows[0].dtype
-        rows, grads = (xp.concatenate(parts).astype(wide, copy=False) for parts in (self._rows, self._grads))
-        self._sum.add(LoDTensor((rows.T @ grads).astype(self._rows[0].dtype, copy=False)))
-        self._rows, self._grads, self._count = [], [], 0
+    def _add_up(self) -> None:
+        xp, kind = self._ctx.xp, self._parts[-1][0].dtype
+        wide = "float32" if kind.itemsize < 4 else kind
+        parts = zip(*self._parts[::-1], strict=True)  # in the order of the steps, so that neighbors meet
+        factors = [joined(self._ctx, arrays).astype(wide, copy=False) for arrays in parts]
+        self._sum.add(LoDTensor(self._multiply(xp, *factors).astype(kind, copy=False)))
+        self._parts, self._count = [], 0
 
     def total(self, like: Any) -> Any:
         """The gradient in the form of the factor; None if there was no step."""
-        if self._rows:
-            self._multiply()
+        if self._parts:
+            self._add_up()
         value = self._sum.value
         return None if value is None else LoDTensor(value.array.reshape(like.array.shape), like.offsets)
+
+
+class FirstRows:
+    """The gradient by what `shrink_rnn_memory` takes the first rows of, in each step: theirs are added up."""
+
+    __slots__ = ("_ctx", "_sum", "op")
+
+    def __init__(self, ctx: OpContext, op: Operator) -> None:
+        self.op, self._ctx = op, ctx
+        self._sum: Any = None
+
+    def take(self, value: Value) -> None:
+        """Add the rows of a step."""
+        grad = value(self.op.input("Out@GRAD")[0])
+        if grad is None or grad.array is None:
+            return
+        if self._sum is None:
+            self._sum = self._ctx.xp.zeros_like(value(self.op.input("X")[0]).array)
+        self._sum[: len(grad.array)] += grad.array
+
+    def total(self, like: Any) -> Any:
+        """The gradient in the form of what was shrunk; None if no step had one."""
+        return None if self._sum is None else LoDTensor(self._sum, like.offsets)
+
+
+def sums_of_steps(ctx: OpContext, op: Operator) -> dict[str, Products | FirstRows]:
+    """What computes the outputs of an operator of a gradient block, as sums over all steps, without running it in each."""
+    if op.variable_attrs():
+        return {}
+    if op.type == "mul_grad":
+        return {name: Products(ctx, op, _factors, _product) for name in op.output("Y@GRAD")}
+    if op.type == "shrink_rnn_memory_grad" and op.input("Out@GRAD"):
+        return {name: FirstRows(ctx, op) for name in op.output("X@GRAD")}
+    if op.type == "gru_unit_grad" and op.output("Input@GRAD"):
+        weights = {name: Products(ctx, op, _gru_factors, _gru_product) for name in op.output("Weight@GRAD")}
+        return {**weights, **{name: Products(ctx, op, _gru_sums, _column_sums) for name in op.output("Bias@GRAD")}}
+    return {}
+
+
+def _factors(op: Operator, value: Value) -> list[Any]:
+    x, grad = (value(op.input(slot)[0]).array for slot in ("X", "Out@GRAD"))
+    rows = prod(x.shape[: int(op.get_attr("x_num_col_dims", 1))])
+    return [x.reshape(rows, -1), grad.reshape(rows, -1)]
+
+
+def _product(xp: Any, x: Any, grad: Any) -> Any:
+    return x.T @ grad
+
+
+def _gru_factors(op: Operator, value: Value) -> list[Any]:
+    return [value(op.input(slot)[0]).array for slot in ("HiddenPrev", "ResetHiddenPrev")] + _gru_sums(op, value)
+
+
+def _gru_product(xp: Any, before: Any, reset: Any, grads: Any) -> Any:
+    size = before.shape[1]
+    return GruWeights.join(xp, before.T @ grads[:, : 2 * size], reset.T @ grads[:, 2 * size :])
+
+
+def _gru_sums(op: Operator, value: Value) -> list[Any]:
+    return [value(op.output("Input@GRAD")[0]).array]
+
+
+def _column_sums(xp: Any, grads: Any) -> Any:
+    return grads.sum(axis=0)[None]

@@ -7,6 +7,7 @@ from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.control_flow.arrays import array_of, index_of
+from fluidtool.ops.control_flow.joining import joined
 from fluidtool.ops.gradient import GradMakerContext, OpDescription
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta
@@ -93,14 +94,18 @@ def lod_tensor_to_array(ctx: OpContext) -> LoDTensorArray:
         raise ctx.error(f"RankTable ranks {len(table.ranked)} sequences, but X has {len(offsets) - 1}")
     starts = ctx.np.asarray([offsets[index] for index, _ in table.ranked])
     lengths = ctx.np.asarray([length for _, length in table.ranked])
-    out = LoDTensorArray()
-    for step in range(table.ranked[0][1]):
-        deeper, rows = take_sequences(ctx, lod[table.level + 1 :], starts[lengths > step] + step)
-        if len(rows) and rows.max() >= X.shape[0]:
-            raise ctx.error(
-                f"RankTable has sequences of up to {table.ranked[0][1]} elements, but X has only {X.shape[0]} rows"
-            )
-        out.append(LoDTensor(X[ctx.array(rows)], deeper))
+    steps = [
+        take_sequences(ctx, lod[table.level + 1 :], starts[lengths > step] + step) for step in range(table.ranked[0][1])
+    ]
+    rows = ctx.np.concatenate([rows for _, rows in steps])
+    if len(rows) and rows.max() >= X.shape[0]:
+        raise ctx.error(
+            f"RankTable has sequences of up to {table.ranked[0][1]} elements, but X has only {X.shape[0]} rows"
+        )
+    whole, end, out = X[ctx.array(rows)], 0, LoDTensorArray()
+    for deeper, own in steps:
+        out.append(LoDTensor(whole[end : end + len(own)], deeper))
+        end += len(own)
     return out
 
 
@@ -142,7 +147,7 @@ def array_to_lod_tensor(ctx: OpContext) -> Any:
             raise ctx.error(f"step {step} of X has {count} elements, but RankTable has {need} sequences that long")
     deeper, rows = take_sequences(ctx, join_lods([step.offsets for step in steps]), picks)
     ctx.set_lod("Out", [*table.coarse_lod, offsets_of(lengths), *deeper])
-    return ctx.xp.concatenate([step.array for step in steps])[ctx.array(rows)]
+    return joined(ctx, [step.array for step in steps])[ctx.array(rows)]
 
 
 @array_to_lod_tensor.infer
@@ -170,9 +175,12 @@ def shrink_rnn_memory(ctx: OpContext) -> Any:
         return X[:count]
     if count > available:
         raise ctx.error(f"X has {available} rows, but RankTable has {count} sequences still running")
-    shrunk, rows = take_sequences(ctx, lod, range(count))
+    rows, shrunk = count, []
+    for level in lod:
+        shrunk.append(level[: rows + 1])
+        rows = level[rows]
     ctx.set_lod("Out", shrunk)
-    return X[: len(rows)]
+    return X[:rows]
 
 
 @shrink_rnn_memory.infer

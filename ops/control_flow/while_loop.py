@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
+from fluidtool.ir import Operator
 from fluidtool.ops.context import OpContext
-from fluidtool.ops.control_flow.loop_gradients import Total, Weight
+from fluidtool.ops.control_flow.loop_gradients import FirstRows, Products, Total, sums_of_steps
+from fluidtool.ops.control_flow.loop_parts import LoopParts, Together, counted, parts_of
 from fluidtool.ops.control_flow.scopes import (
     StepValues,
     drop_scopes,
     empty,
+    handed_on,
     has_gradient,
     keep_scopes,
     kept_scopes,
@@ -23,6 +26,7 @@ from fluidtool.ops.gradient import EMPTY, GradMakerContext, OpDescription, grad_
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import block, strings
 from fluidtool.proto.enums import VarType
+from fluidtool.records import dataclass
 from fluidtool.tensor import LoDTensor, LoDTensorArray, numpy_dtype
 
 ATTRS: dict[str, Any] = {"sub_block": block(), "is_test": False, "skip_eager_deletion_vars": strings()}
@@ -79,10 +83,12 @@ def _keep_scopes_of_steps(ctx: OpContext, sub_block: int, remembered: list[Any],
 
 
 def _keep_values_of_steps(ctx: OpContext, sub_block: int, remembered: list[Any], kept: list[Any]) -> None:
-    """One scope, bound once, and the values that each step left in it."""
-    scope = ctx.scope.new_scope()
+    """One scope, bound once, and the values that each step left in it; what no step waits for comes behind the loop."""
+    scope, block = ctx.scope.new_scope(), ctx.op.block.program.block(sub_block)
+    parts = parts_of(block.ops, _fresh(block))
+    start = {} if parts is None else counted(ctx, parts.counters)
     try:
-        step = ctx.bind_block(sub_block, scope)
+        step = ctx.bind_block(sub_block, scope, only=None if parts is None else parts.within)
         while _condition(ctx):
             empty(scope)
             before = _values_of(remembered)
@@ -92,6 +98,15 @@ def _keep_values_of_steps(ctx: OpContext, sub_block: int, remembered: list[Any],
             kept.append(StepValues(values))
     finally:
         ctx.scope.drop_kid(scope)
+    if parts is not None:
+        behind = Together(ctx, sub_block, parts, start)
+        behind.run(parts.behind, [step.values for step in kept])
+        behind.close()
+
+
+def _fresh(block: Any) -> set[str]:
+    """The variables that each step of a block begins without."""
+    return {variable.name for variable in block.vars.values() if not variable.persistable}
 
 
 def _values_of(holders: list[Any]) -> list[tuple[str, Any]]:
@@ -180,99 +195,165 @@ def while_grad(ctx: OpContext, *, sub_block: int, is_test: bool, original_output
         for name, holder in zip(ctx.op.input("X"), ctx.outputs.get("X@GRAD", ()), strict=False)
         if holder is not None
     ]
-    weights = _weights_of_products(ctx, sub_block, {name for name, holder in targets if holder.name not in carried})
+    summed = {name for name, holder in targets if holder.name not in carried}
+    sums = _sums(ctx, sub_block, summed)
     totals: dict[str, Total] = {holder.name: Total(ctx) for _, holder in targets}
-    for scope in _run_backwards(ctx, sub_block, scopes, links, weights):
+    for ran in _run_backwards(ctx, sub_block, scopes, links, sums, summed):
         for name, holder in targets:
-            if name in weights:
-                weights[name].take(scope)
-                continue
-            inside = scope.find_var(name)
-            value = None if inside is None else inside.value
-            if holder.name not in carried:
-                totals[holder.name].add(value)
-            elif value is not None:
-                holder.value = shared(value)
+            if name in sums:
+                if sums[name].op in ran.ops:
+                    sums[name].take(ran.value)
+            elif holder.name not in carried:
+                totals[holder.name].add(ran.value(name))
+            elif (value := ran.value(name)) is not None:
+                holder.value = handed_on(value)
     for (name, holder), source in zip(targets, _forward_inputs(ctx), strict=True):
         if holder.name not in carried:
-            total = weights[name].total(source.value) if name in weights else totals[holder.name].value
+            total = sums[name].total(source.value) if name in sums else totals[holder.name].value
             holder.value = zeros_like(ctx, source.value) if total is None else total
 
 
 Links = list[tuple[Any, str]]  # variables outside, and the names that steps know them by
 
 
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """Some operators of the gradient block have run, for a step or for all: `value` finds what they left, by name."""
+
+    ops: Collection[Operator]
+    value: Callable[[str], Any]
+
+
 def _run_backwards(
-    ctx: OpContext, sub_block: int, steps: list[Any], links: Links, without: Collection[str]
-) -> Iterator[Any]:
-    """Run the gradient block for each step, the last first; yields its scope, and is done with it afterwards."""
-    run = _run_by_values if steps and isinstance(steps[0], StepValues) else _run_by_scopes
-    return run(ctx, sub_block, steps, links, without)
+    ctx: OpContext, sub_block: int, steps: list[Any], links: Links, without: Collection[str], summed: Collection[str]
+) -> Iterator[Ran]:
+    """Run the gradient block for each step, the last first; the values of a step are gone when the next one is asked for."""
+    block = ctx.op.block.program.block(sub_block)
+    if not (steps and isinstance(steps[0], StepValues)):
+        yield from _run_by_scopes(ctx, sub_block, steps, links, without)
+        return
+    known = {name for _, name in links}.union(steps[0].values)
+    forward = block.program.block(block.forward_block_idx)
+    parts = parts_of(block.ops, _fresh(block) - known, kept=_fresh(forward), sums=summed, may_precede=True)
+    if parts is None:
+        yield from _run_by_values(ctx, sub_block, steps, links, without)
+    else:
+        yield from _run_in_parts(ctx, sub_block, steps, links, without, parts)
 
 
 def _run_by_scopes(
     ctx: OpContext, sub_block: int, steps: list[Any], links: Links, without: Collection[str]
-) -> Iterator[Any]:
+) -> Iterator[Ran]:
+    ops = ctx.op.block.program.block(sub_block).ops
     while steps:
         scope = steps[-1]
         for name, value in _linked(links):
             scope.var(name).value = value
         ctx.bind_block(sub_block, scope, without).run()
-        yield scope
+        yield Ran(ops, _finder(scope))
         drop_scopes(ctx, [steps.pop()])
 
 
 def _run_by_values(
-    ctx: OpContext, sub_block: int, steps: list[StepValues], links: Links, without: Collection[str]
-) -> Iterator[Any]:
+    ctx: OpContext,
+    sub_block: int,
+    steps: list[StepValues],
+    links: Links,
+    without: Collection[str],
+    only: Sequence[Operator] | None = None,
+) -> Iterator[Ran]:
     """In one scope, bound anew only if another step has other names."""
+    ops = ctx.op.block.program.block(sub_block).ops if only is None else only
+    needed = _needed(ops, without)
+    used = None if only is None else {name for op in ops for name in op.input_arg_names}
+    links = links if used is None else [(holder, name) for holder, name in links if name in used]
     scope, names = ctx.scope.new_scope(), None
     try:
         while steps:
-            given = [*steps.pop().values.items(), *_linked(links)]
+            values = steps.pop().values
+            kept = values.items() if used is None else [(name, values[name]) for name in used if name in values]
+            given = [*kept, *_linked(links)]
             if names != [name for name, _ in given]:
                 drop_scopes(ctx, [scope])
                 scope, names = ctx.scope.new_scope(), [name for name, _ in given]
                 for name in names:
                     scope.var(name)
-                bound = ctx.bind_block(sub_block, scope, without)
+                bound = ctx.bind_block(sub_block, scope, without, needed)
             empty(scope)
             for name, value in given:
                 scope.var(name).value = value
             bound.run()
-            yield scope
+            yield Ran(ops, _finder(scope))
     finally:
         drop_scopes(ctx, [scope])
 
 
+def _run_in_parts(
+    ctx: OpContext,
+    sub_block: int,
+    steps: list[StepValues],
+    links: Links,
+    without: Collection[str],
+    parts: LoopParts,
+) -> Iterator[Ran]:
+    """What no step waits for runs before or behind all steps, for all of them at once where it can."""
+    values = [step.values for step in reversed(steps)]
+    rest = Together(ctx, sub_block, parts, counted(ctx, parts.counters), dict(_linked(links)), without, backwards=True)
+    read = {name for op in parts.behind for name in op.input_arg_names if name not in parts.counters}
+    later = [name for op in parts.within for name in op.output_arg_names if name in read]
+    try:
+        rest.run(_needed(parts.before, without), values)
+        within = _run_by_values(ctx, sub_block, steps, links, without, parts.within)
+        for step, ran in zip(values, within, strict=True):
+            yield ran
+            step.update((name, ran.value(name)) for name in later)
+        rest.run(_needed(parts.behind, without), values)
+    finally:
+        rest.close()
+    for step in values:
+        yield Ran((*parts.before, *parts.behind), step.get)
+    yield Ran((), rest.sums.get)
+
+
+def _needed(ops: Sequence[Operator], without: Collection[str]) -> list[Operator]:
+    """The operators of which something is to be written."""
+    return [op for op in ops if not op.output_arg_names or not all(name in without for name in op.output_arg_names)]
+
+
+def _finder(scope: Any) -> Callable[[str], Any]:
+    """Looks up values by the names of variables; None where there is none."""
+
+    def value(name: str) -> Any:
+        variable = scope.find_var(name)
+        return None if variable is None else variable.value
+
+    return value
+
+
 def _linked(links: Links) -> list[tuple[str, Any]]:
     """The gradients from outside that there are, by the names that steps know them by."""
-    return [(name, shared(holder.value)) for holder, name in links if holder.value is not None]
+    return [(name, handed_on(holder.value)) for holder, name in links if holder.value is not None]
 
 
-def _weights_of_products(ctx: OpContext, sub_block: int, wanted: Collection[str]) -> dict[str, Weight]:
-    """The wanted gradients that are the second factor's of a `mul`, and that no operator of the block reads.
+def _sums(ctx: OpContext, sub_block: int, wanted: Collection[str]) -> dict[str, Products | FirstRows]:
+    """The wanted gradients that need not be computed in each step, and that no operator of the block reads.
 
     What such a gradient is computed from must still be there when the block has run: memory_optimize writes other
     values to its names.
     """
     ops = ctx.op.block.program.block(sub_block).ops
+    if any(inner.sub_blocks() for inner in ops):
+        return {}
     used = Counter(name for inner in ops for name in (*inner.input_arg_names, *inner.output_arg_names))
-    plain = not any(inner.sub_blocks() for inner in ops)
-    found: dict[str, Weight] = {}
+    found: dict[str, Products | FirstRows] = {}
     overwritten: set[str] = set()
     for inner in reversed(ops):
+        if overwritten.isdisjoint(inner.output_arg_names):
+            overwritten.update(inner.output_arg_names)
+            if overwritten.isdisjoint(inner.input_arg_names):
+                found.update(sums_of_steps(ctx, inner))
         overwritten.update(inner.output_arg_names)
-        names = inner.output("Y@GRAD") if inner.type == "mul_grad" and plain else []
-        if (
-            len(names) == 1
-            and names[0] in wanted
-            and used[names[0]] == 1
-            and overwritten.isdisjoint((*inner.input("X"), *inner.input("Out@GRAD")))
-            and not inner.variable_attrs()
-        ):
-            found[names[0]] = Weight(ctx, inner)
-    return found
+    return {name: each for name, each in found.items() if name in wanted and used[name] == 1}
 
 
 def _forward_inputs(ctx: OpContext) -> list[Any]:

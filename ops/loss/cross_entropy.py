@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
-from fluidtool.ops.loss.labels import check_classes, finite, one_hot, pick
+from fluidtool.ops.loss.labels import check_classes, finite, pick, spread
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta
 
@@ -63,8 +63,7 @@ def cross_entropy_grad(ctx: OpContext, X: Any, Label: Any, Y_grad: Any, *, soft_
 
 def _hard_gradient(ctx: OpContext, X: Any, labels: Any, Y_grad: Any, ignore_index: int) -> Any:
     counted = check_classes(ctx, labels, X.shape[-1], ignore_index)
-    chosen = one_hot(ctx, labels, counted, X.shape[-1], -1)
-    return ctx.xp.where(chosen, -Y_grad / X, X.dtype.type(0))
+    return spread(ctx, -Y_grad / pick(ctx, X, labels, counted, -1), labels, counted, X.shape[-1])
 
 
 @op("cross_entropy2", inputs="X Label", outputs="Y XShape MatchX", attrs={"ignore_index": -100}, lod="X->Y")
@@ -93,5 +92,4 @@ def cross_entropy_grad2(ctx: OpContext, Label: Any, XShape: Any, MatchX: Any, Y_
     classes = XShape.shape()[-2]
     labels = Label.reshape(MatchX.shape)
     counted = check_classes(ctx, labels, classes, ignore_index)
-    chosen = one_hot(ctx, labels, counted, classes, -1)
-    return ctx.xp.where(chosen, -Y_grad.reshape(MatchX.shape) / MatchX, MatchX.dtype.type(0))
+    return spread(ctx, -Y_grad.reshape(MatchX.shape) / MatchX, labels, counted, classes)

@@ -31,6 +31,15 @@ def pick(ctx: OpContext, values: Any, labels: Any, counted: Any, axis: int) -> A
     return ctx.xp.take_along_axis(values, ctx.xp.where(counted, labels, 0), axis)
 
 
+def spread(ctx: OpContext, values: Any, labels: Any, counted: Any, classes: int) -> Any:
+    """Zeros, and `values` at the labels that count; all of size 1 along the last axis, of which the result has `classes`."""
+    xp = ctx.xp
+    out = xp.zeros((*labels.shape[:-1], classes), values.dtype)
+    rows = out.reshape(-1, classes)
+    rows[xp.arange(len(rows)), xp.where(counted, labels, 0).reshape(-1)] = xp.where(counted, values, 0).reshape(-1)
+    return out
+
+
 def one_hot(ctx: OpContext, labels: Any, counted: Any, classes: int, axis: int) -> Any:
     """True at the class of each label that counts; `labels` have size 1 along `axis`, the result has `classes`."""
     shape = [1] * labels.ndim

@@ -30,7 +30,12 @@ def sigmoid(xp: Any, x: Any) -> Any:
 
 
 def full_sigmoid(xp: Any, x: Any) -> Any:
-    """1 / (1 + exp(-x)) over the whole range, without overflow."""
+    """1 / (1 + exp(-x)) over the whole range; the exponential of floats of two bytes must not overflow."""
+    if x.dtype.itemsize > 2:
+        out = xp.negative(x)
+        xp.exp(out, out=out)
+        out += 1
+        return xp.reciprocal(out, out=out)
     decay = xp.exp(-xp.abs(x))
     return xp.where(x >= 0, 1 / (1 + decay), decay / (1 + decay))
 

@@ -100,8 +100,10 @@ def gru_unit_grad(
         "HiddenPrev@GRAD": previous_grad,
         "Weight@GRAD": GruWeights.join(
             ctx.xp, HiddenPrev.T @ grads[:, : 2 * size], ResetHiddenPrev.T @ grads[:, 2 * size :]
-        ),
-        "Bias@GRAD": grads.sum(axis=0)[None],
+        )
+        if ctx.wants("Weight@GRAD")
+        else None,
+        "Bias@GRAD": grads.sum(axis=0)[None] if ctx.wants("Bias@GRAD") else None,
     }
 
 

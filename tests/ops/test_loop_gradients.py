@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fluidtool.ops.control_flow import loop_gradients, while_loop
+from fluidtool.ops.control_flow import loop_gradients
 from fluidtool.ops.control_flow.loop_gradients import Total
 from fluidtool.passes.backward import append_backward
 from fluidtool.passes.release_memory import release_memory
@@ -64,16 +64,42 @@ def test_a_weight_of_two_products_of_a_step_is_summed() -> None:
 
 @pytest.mark.parametrize(("twice", "expected"), [(False, 1), (True, 0)])
 def test_which_weights_wait_for_all_steps(twice: bool, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[Any] = []
-
-    class Counted(loop_gradients.Weight):
-        def __init__(self, *args: Any) -> None:
-            super().__init__(*args)
-            made.append(self)
-
-    monkeypatch.setattr(while_loop, "Weight", Counted)
+    taken: list[Any] = []
+    take = loop_gradients.Products.take
+    monkeypatch.setattr(loop_gradients.Products, "take", lambda self, value: (taken.append(self), take(self, value)))
     check_program_gradient(products(1, twice), "loss", FEED, ["w"])
-    assert bool(made) == bool(expected)
+    assert bool(taken) == bool(expected)
+
+
+def gated(steps: int) -> Building:
+    """s = x; `steps` times s = a GRU's next state by the input x w; loss = mean(s)."""
+    b = Building()
+    x, w, u, bias = b.data("x", [2, 3]), b.data("w", [3, 9]), b.data("u", [3, 9]), b.data("bias", [1, 9])
+    i, n = b.constant("i", 0), b.constant("n", steps)
+    b.op("scale", {"X": x}, {"Out": "s"}, scale=1.0)
+    b.op("mul", {"X": x, "Y": w}, {"Out": "p"})
+    b.op("less_than", {"X": i, "Y": n}, {"Out": "go_on"}, dtype=BOOL)
+    with b.sub_block() as body:
+        inputs = {"Input": "p", "HiddenPrev": "s", "Weight": u, "Bias": bias}
+        b.op("gru_unit", inputs, {"Hidden": "h", "Gate": "g", "ResetHiddenPrev": "r"})
+        b.op("assign", {"X": "h"}, {"Out": "s"})
+        b.next_step(i, n)
+    b.block.create_var(name="steps", type=VarType.STEP_SCOPES)
+    b.op(
+        "while",
+        {"X": [x, "p", u, bias, "s", i, n], "Condition": "go_on"},
+        {"Out": ["s", i, "go_on"], "StepScopes": "steps"},
+        sub_block=b.program.block(body),
+        is_test=False,
+    )
+    b.op("mean", {"X": "s"}, {"Out": "loss"})
+    return b
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_the_gradients_of_the_weights_of_a_gru_are_products_of_all_steps(steps: int) -> None:
+    feed = {"x": RNG.normal(size=(2, 3)), "w": RNG.normal(size=(3, 9)), "u": RNG.normal(size=(3, 9))}
+    check_program_gradient(gated(steps), "loss", {**feed, "bias": RNG.normal(size=(1, 9))}, ["x", "w", "u", "bias"])
 
 
 def with_gradients() -> tuple[Building, bytes]:

@@ -107,6 +107,11 @@ CALLS: dict[
         | {"hidden_before": 15, "cell_before": 15, "initial_hidden_grad": 9, "initial_cell_grad": 9}
         | PACKING,
     ),
+    abi.PoolSequences: (
+        {"sequences": 3, "columns": 5, "source_rows": 7},
+        {"source": 35, "out": 15, "offsets": 8},
+    ),
+    abi.SoftmaxSequences: ({"sequences": 3, "source_rows": 7}, {"source": 7, "out": 7, "offsets": 8}),
     abi.Gru: (
         PACKED,
         {"source": 45, "gate_weights": 3 * 8, "candidate_weights": 3 * 8, "bias": 9, "initial": 9, "hidden": 15}
@@ -123,6 +128,7 @@ CALLS: dict[
 ENTROPIES = (abi.CrossEntropy, abi.CrossEntropyGradient)  # of labels or of probabilities
 UPDATES = (abi.Descend, abi.Momentum, abi.Adam, abi.Adagrad, abi.Rmsprop, abi.Ftrl)
 RECURRENT = (abi.Lstm, abi.LstmGradient, abi.Gru, abi.GruGradient)
+SEQUENCES = (abi.PoolSequences, abi.SoftmaxSequences)
 GOOD_TABLES: dict[Kernel, tuple[str, list[Any]]] = {
     abi.DepthwisePlanes: ("offsets", [0, 1, 2, 6, 7, 8, 12, 13, 14]),
     abi.DepthwisePlanesGradient: ("offsets", [0, 1, 2, 6, 7, 8, 12, 13, 14]),
@@ -131,6 +137,7 @@ GOOD_TABLES: dict[Kernel, tuple[str, list[Any]]] = {
     abi.Detections: ("starts", [0, 3, 5]),
     abi.Viterbi: ("runs", [[0, 4], [4, 3]]),
     **{kernel: ("starts", [0, 3, 5]) for kernel in RECURRENT},
+    **{kernel: ("offsets", [0, 3, 3, 7]) for kernel in SEQUENCES},
 }
 BAD_TABLES: dict[Kernel, list[Any]] = {
     abi.DepthwisePlanes: [[0, 1, 2, 6, 7, 8, 12, 13, 15], [0, 1, 2, 6, 7, 8, 12, 14, 13], [-1, *range(1, 8), 14]],
@@ -143,6 +150,7 @@ BAD_TABLES: dict[Kernel, list[Any]] = {
     ],
     abi.Detections: [[0, 3, 6], [1, 3, 5], [0, 5, 3]],
     abi.Viterbi: [[[0, 4], [4, 4]], [[-1, 4], [3, 3]], [[0, 5], [5, 2]]],
+    **{kernel: [[0, 3, 2, 7], [1, 3, 3, 7], [0, 3, 3, 8]] for kernel in SEQUENCES},
     **{kernel: [[0, 2, 5], [1, 3, 5], [0, 3, 6], [0, 4, 5]] for kernel in RECURRENT},
 }
 

@@ -304,6 +304,84 @@ def test_gru_without_rows_is_left_to_numpy(monkeypatch: pytest.MonkeyPatch) -> N
     assert answered == [False]
 
 
+def ragged(lengths: list[int], width: int, seed: int = 0) -> LoDTensor:
+    """Sequences of rows."""
+    rows = np.random.default_rng(seed).normal(size=(sum(lengths), width)).astype(np.float32)
+    return LoDTensor(rows, [[0, *np.cumsum(lengths).tolist()]])
+
+
+@few
+@given(
+    st.lists(st.integers(0, 6), min_size=1, max_size=9).filter(any), st.sampled_from([1, 3, 16, 21]),
+    st.sampled_from(["SUM", "AVERAGE", "SQRT", "FIRST", "LAST", "MAX"]),
+)  # fmt: skip
+def test_sequence_pool(lengths: list[int], width: int, how: str) -> None:
+    x = ragged(lengths, width)
+    slots = ["Out", "MaxIndex"] if how == "MAX" else ["Out"]
+    want = agree("sequence_pool", {"X": x}, slots, pooltype=how, pad_value=2.5)
+    grad = {"X": x, "Out@GRAD": np.random.default_rng(1).normal(size=(len(lengths), width)).astype(np.float32)}
+    given = {**grad, "MaxIndex": want["MaxIndex"]} if how == "MAX" else grad
+    agree("sequence_pool_grad", given, ["X@GRAD"], pooltype=how)
+
+
+@few
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=9).filter(any), st.booleans())
+def test_sequence_softmax(lengths: list[int], column: bool) -> None:
+    x = ragged(lengths, 1)
+    shape = (-1, 1) if column else (-1,)
+    x = LoDTensor(x.numpy().reshape(shape), x.lod())
+    want = agree("sequence_softmax", {"X": x}, ["Out"])
+    grad = np.random.default_rng(1).normal(size=x.shape()).astype(np.float32)
+    agree("sequence_softmax_grad", {"X": x, "Out": want["Out"], "Out@GRAD": grad}, ["X@GRAD"])
+
+
+@few
+@given(st.lists(st.integers(0, 6), min_size=1, max_size=9).filter(any), st.sampled_from([1, 3, 16, 21]), st.booleans())
+def test_sequence_expand(copies: list[int], width: int, in_sequences: bool) -> None:
+    rows = np.random.default_rng(2).normal(size=(len(copies), width)).astype(np.float32)
+    x = LoDTensor(rows, [list(range(len(copies) + 1))]) if in_sequences else rows
+    y, grad = ragged(copies, 2), ragged(copies, width, 3).numpy()
+    agree("sequence_expand", {"X": x, "Y": y}, ["Out"])
+    agree("sequence_expand_grad", {"X": x, "Y": y, "Out@GRAD": grad}, ["X@GRAD"])
+
+
+@pytest.mark.parametrize("column", [False, True])
+def test_the_gradient_of_a_factor_for_each_row(column: bool) -> None:
+    random = np.random.default_rng(4)
+    feeds = {name: random.normal(size=(7, 5)).astype(np.float32) for name in ("X", "Out@GRAD")}
+    y = random.normal(size=(7, 1) if column else 7).astype(np.float32)
+    agree("elementwise_mul_grad", {**feeds, "Y": y}, ["X@GRAD", "Y@GRAD"], axis=0)
+
+
+@pytest.mark.parametrize(
+    ("type", "given", "slots", "attrs"),
+    [
+        ("sequence_pool", {}, ["Out"], {"pooltype": "SUM"}),
+        ("sequence_softmax", {}, ["Out"], {}),
+        ("sequence_pool_grad", {"Out@GRAD": np.ones((2, 1), np.float32)}, ["X@GRAD"], {"pooltype": "AVERAGE"}),
+        (
+            "sequence_softmax_grad",
+            {"Out": np.ones((5, 1), np.float32), "Out@GRAD": np.ones((5, 1), np.float32)},
+            ["X@GRAD"],
+            {},
+        ),
+    ],
+)
+def test_sequences_are_answered(
+    type: str, given: dict[str, Any], slots: list[str], attrs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered = counted(monkeypatch, type)
+    agree(type, {"X": ragged([2, 3], 1), **given}, slots, **attrs)
+    assert answered == [True]
+
+
+@pytest.mark.parametrize("engine", ["numpy", "native"])
+def test_a_lod_that_does_not_cover_the_rows_is_refused(engine: str) -> None:
+    for type in ("sequence_pool", "sequence_softmax"):
+        with pytest.raises(OperatorError, match="covers 4 rows, but it has 5"):
+            outputs_of(type, {"X": LoDTensor(np.ones((5, 1), np.float32), [[0, 4]])}, ["Out"], engine)
+
+
 @pytest.mark.parametrize("engine", ["numpy", "native"])
 def test_gru_says_what_does_not_fit(engine: str) -> None:
     feeds = gru_feeds([3, 2], 4, bias=True, initial=False)

@@ -14,7 +14,7 @@ P = TypeVar("P")
 
 WORDS = 45  # of 8 bytes, of a call
 FIRST = 4  # the word of the first pointer
-FINGERPRINT = 0x26146f0c  # FT_ABI of src/abi.h
+FINGERPRINT = 0xc637e471  # FT_ABI of src/abi.h
 
 
 class Kind(IntEnum):
@@ -1254,10 +1254,10 @@ class LstmSequences(Arguments[P]):
 
 class PoolSequences(Arguments[P]):
     """out [sequences][columns]: the rows of each sequence pooled (POOL_… of src/sequences.c); `empty` of one
-    without rows."""
+    without rows; source_rows: of source, where offsets are no constant."""
 
     __slots__ = (
-        "source", "out", "offsets", "sequences", "columns", "how", "empty",
+        "source", "out", "offsets", "sequences", "columns", "how", "source_rows", "empty",
     )
     kind = Kind.POOL_SEQUENCES
     takes_activation = False
@@ -1265,14 +1265,15 @@ class PoolSequences(Arguments[P]):
         "source": 4, "out": 4, "offsets": 8,
     }
     size_counts = {
-        "sequences": 0, "columns": 0, "how": 0,
+        "sequences": 0, "columns": 0, "how": 0, "source_rows": 0,
     }
     optional = ()
     float_names = ("empty", )
-    layout = Struct("@iiq3f3Q3q1f")
+    layout = Struct("@iiq3f3Q4q1f")
 
     def __init__(
-        self, *, source: P, out: P, offsets: P, sequences: int, columns: int, how: int, empty: float,
+        self, *, source: P, out: P, offsets: P, sequences: int, columns: int, how: int, source_rows: int = 0, empty:
+        float,
     ) -> None:
         self.source = source
         self.out = out
@@ -1280,13 +1281,14 @@ class PoolSequences(Arguments[P]):
         self.sequences = sequences
         self.columns = columns
         self.how = how
+        self.source_rows = source_rows
         self.empty = empty
 
     def pointers(self) -> tuple[P | None, ...]:
         return (self.source, self.out, self.offsets,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (self.sequences, self.columns, self.how,)
+        return (self.sequences, self.columns, self.how, self.source_rows,)
 
     def floats(self) -> tuple[float, ...]:
         return (self.empty,)
@@ -3637,10 +3639,10 @@ class Viterbi(Arguments[P]):
 
 
 class SoftmaxSequences(Arguments[P]):
-    """Softmax of each sequence of numbers."""
+    """Softmax of each sequence of numbers; source_rows as pool_sequences has it."""
 
     __slots__ = (
-        "source", "out", "offsets", "sequences",
+        "source", "out", "offsets", "sequences", "source_rows",
     )
     kind = Kind.SOFTMAX_SEQUENCES
     takes_activation = False
@@ -3648,25 +3650,26 @@ class SoftmaxSequences(Arguments[P]):
         "source": 4, "out": 4, "offsets": 8,
     }
     size_counts = {
-        "sequences": 0,
+        "sequences": 0, "source_rows": 0,
     }
     optional = ()
     float_names = ()
-    layout = Struct("@iiq3f3Q1q")
+    layout = Struct("@iiq3f3Q2q")
 
     def __init__(
-        self, *, source: P, out: P, offsets: P, sequences: int,
+        self, *, source: P, out: P, offsets: P, sequences: int, source_rows: int = 0,
     ) -> None:
         self.source = source
         self.out = out
         self.offsets = offsets
         self.sequences = sequences
+        self.source_rows = source_rows
 
     def pointers(self) -> tuple[P | None, ...]:
         return (self.source, self.out, self.offsets,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (self.sequences,)
+        return (self.sequences, self.source_rows,)
 
     def floats(self) -> tuple[float, ...]:
         return ()

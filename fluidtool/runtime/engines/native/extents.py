@@ -853,12 +853,18 @@ def _attention(s: abi.Attention[Pointer], on: Setting) -> Touched:
 # ---------------------------------------------------------------- sequences
 @touches(abi.PoolSequences)
 def _pool_sequences(s: abi.PoolSequences[Pointer], on: Setting) -> Touched:
-    yield "source", *rows_of(s.offsets, s.sequences, s.columns)
     yield "out", 0, s.sequences * s.columns
+    if s.source_rows:
+        yield from counts(source=s.source_rows * s.columns, offsets=s.sequences + 1)
+    else:
+        yield "source", *rows_of(s.offsets, s.sequences, s.columns)
 
 
 @touches(abi.SoftmaxSequences)
 def _softmax_sequences(s: abi.SoftmaxSequences[Pointer], on: Setting) -> Touched:
+    if s.source_rows:
+        yield from counts(source=s.source_rows, out=s.source_rows, offsets=s.sequences + 1)
+        return
     low, high = rows_of(s.offsets, s.sequences, 1)
     yield "source", low, high
     yield "out", low, high

@@ -19,6 +19,7 @@ from fluidtool.runtime.graph.ir import Activation
 
 WORD = 4  # bytes of a mask, so that its length is a whole number of floats (extents.py)
 LEAST = 1 << 11  # numbers from which a call is quicker than numpy
+LEAST_ADDED = 1 << 17  # the same for sums, on several threads
 KINDS = {
     "gelu": abi.ActivationKind.GELU,
     "relu": abi.ActivationKind.RELU,
@@ -159,6 +160,8 @@ def added(library: Library, x: Any, y: Any, over: Any) -> Any:
     if rows and (y.size == 0 or y.shape != x.shape[x.ndim - y.ndim :]):
         return NotImplemented
     out = place_for(x, over)
+    if x.size < LEAST_ADDED:
+        return np.add(x, y, out=out)
     sizes = {"rows": x.size // y.size, "columns": y.size} if rows else {"rows": 1, "columns": x.size}
     run_call(library, abi.Add(source=x, other=y, out=out, each_row=int(not rows), **sizes), task_count(library, x.size))
     return out

@@ -39,6 +39,21 @@ def elementwise_add_gradient(library: Library, ctx: OpContext, X: Any, Y: Any, O
     return {"X@GRAD": Out_grad, "Y@GRAD": sum_of_pixels(library, Out_grad)}
 
 
+def elementwise_mul_gradient(library: Library, ctx: OpContext, X: Any, Y: Any, Out_grad: Any, *, axis: int) -> Any:
+    """fluidtool.ops.math.elementwise.elementwise_mul_grad for a factor for each row, without an array of the products."""
+    if axis != 0 or not are_floats(X, Y, Out_grad) or X.ndim != 2 or Y.shape not in ((len(X),), (len(X), 1)):
+        return NotImplemented
+    if Out_grad.shape != X.shape:
+        return NotImplemented
+    grad_lod(ctx)
+    found: dict[str, Any] = {}
+    if ctx.wants("X@GRAD"):
+        found["X@GRAD"] = Out_grad * Y.reshape(-1, 1)
+    if ctx.wants("Y@GRAD"):
+        found["Y@GRAD"] = np.einsum("rc,rc->r", Out_grad, X).reshape(Y.shape)
+    return found
+
+
 def is_bias(x: Any, y: Any, axis: int) -> bool:
     """Whether y has a number for each channel of x, whose channels are last in memory."""
     if axis != 1 or not are_floats(x, y) or y is None or not is_only_last(x):

@@ -404,6 +404,11 @@ def packed(s: abi.Lstm[Array] | abi.LstmGradient[Array] | abi.Gru[Array] | abi.G
     return fewer and ascending(s.starts, s.rows) and within(s.row_of, s.rows)
 
 
+def sequence_starts(s: abi.PoolSequences[Array] | abi.SoftmaxSequences[Array]) -> bool:
+    """Sequences of rows that there are."""
+    return ascending(s.offsets, s.source_rows)
+
+
 TABLES: dict[abi.Kind, Callable[[Any], bool]] = {
     abi.Kind.DEPTHWISE_PLANES: taps,
     abi.Kind.DEPTHWISE_PLANES_GRADIENT: taps,
@@ -415,6 +420,8 @@ TABLES: dict[abi.Kind, Callable[[Any], bool]] = {
     abi.Kind.LSTM_GRADIENT: packed,
     abi.Kind.GRU: packed,
     abi.Kind.GRU_GRADIENT: packed,
+    abi.Kind.POOL_SEQUENCES: sequence_starts,
+    abi.Kind.SOFTMAX_SEQUENCES: sequence_starts,
 }
 
 

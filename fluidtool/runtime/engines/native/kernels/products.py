@@ -12,8 +12,8 @@ from fluidtool.runtime.engines.native import abi
 from fluidtool.runtime.engines.native.kernels.direct import GRAIN, are_floats, in_rows, run_call
 from fluidtool.runtime.engines.native.library import Library
 
-LEAST_ROWS, MOST_ROWS = 2, 16  # BLAS is quicker with one, and with so many that the matrix is worth packing
-LEAST_SIZE = 1 << 16  # matrix elements that are worth the call
+LEAST_ROWS, MOST_ROWS = 2, 3  # BLAS is quicker with one, and with so many that the matrix is worth packing
+LEAST_SIZE = 1 << 18  # matrix elements that are worth the call
 MOST_DEPTH = 2048  # summed up at once: errors grow with it
 
 

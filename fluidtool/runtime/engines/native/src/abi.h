@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define FT_ABI 0x26146f0cu /* another for another layout */
+#define FT_ABI 0xc637e471u /* another for another layout */
 
 enum ft_kind {
     FT_CONVOLUTION, FT_DEPTHWISE, FT_POOL, FT_BLOCK, FT_UNBLOCK, FT_HALO, FT_ELEMENTWISE, FT_SOFTMAX, FT_LAYER_NORM,
@@ -356,7 +356,7 @@ typedef struct ft_lstm_sequences {
 } ft_lstm_sequences;
 
 /* out [sequences][columns]: the rows of each sequence pooled (POOL_… of src/sequences.c); `empty` of one without
-   rows. */
+   rows; source_rows: of source, where offsets are no constant. */
 typedef struct ft_pool_sequences {
     int32_t kind, activation;
     int64_t tasks;
@@ -364,7 +364,7 @@ typedef struct ft_pool_sequences {
     const float *source;
     float *out;
     const int64_t *offsets;
-    int64_t sequences, columns, how;
+    int64_t sequences, columns, how, source_rows;
     float empty;
 } ft_pool_sequences;
 
@@ -1031,7 +1031,7 @@ typedef struct ft_viterbi {
     int64_t sequences, tags, task_scratch, rows, longest;
 } ft_viterbi;
 
-/* Softmax of each sequence of numbers. */
+/* Softmax of each sequence of numbers; source_rows as pool_sequences has it. */
 typedef struct ft_softmax_sequences {
     int32_t kind, activation;
     int64_t tasks;
@@ -1039,7 +1039,7 @@ typedef struct ft_softmax_sequences {
     const float *source;
     float *out;
     const int64_t *offsets;
-    int64_t sequences;
+    int64_t sequences, source_rows;
 } ft_softmax_sequences;
 
 /* The cosine between rows of source and of other; other_row is 0 where one row is for all. */
@@ -1546,7 +1546,7 @@ _Static_assert(offsetof(ft_lstm_sequences, source) == 32 && offsetof(ft_lstm_seq
                offsetof(ft_lstm_sequences, cell_bound) == 152 && sizeof(ft_lstm_sequences) == 160,
                "lstm_sequences");
 _Static_assert(offsetof(ft_pool_sequences, source) == 32 && offsetof(ft_pool_sequences, sequences) == 56 &&
-               offsetof(ft_pool_sequences, empty) == 80 && sizeof(ft_pool_sequences) == 88, "pool_sequences");
+               offsetof(ft_pool_sequences, empty) == 88 && sizeof(ft_pool_sequences) == 96, "pool_sequences");
 _Static_assert(offsetof(ft_winograd_windows, source) == 32 && offsetof(ft_winograd_windows, images) == 48 &&
                sizeof(ft_winograd_windows) == 192, "winograd_windows");
 _Static_assert(offsetof(ft_winograd, windows) == 32 && offsetof(ft_winograd, images) == 80 && sizeof(ft_winograd) ==
@@ -1642,7 +1642,7 @@ _Static_assert(offsetof(ft_pool_regions, source) == 32 && offsetof(ft_pool_regio
 _Static_assert(offsetof(ft_viterbi, source) == 32 && offsetof(ft_viterbi, sequences) == 72 && sizeof(ft_viterbi) ==
                112, "viterbi");
 _Static_assert(offsetof(ft_softmax_sequences, source) == 32 && offsetof(ft_softmax_sequences, sequences) == 56 &&
-               sizeof(ft_softmax_sequences) == 64, "softmax_sequences");
+               sizeof(ft_softmax_sequences) == 72, "softmax_sequences");
 _Static_assert(offsetof(ft_cosine, source) == 32 && offsetof(ft_cosine, rows) == 56 && sizeof(ft_cosine) == 80,
                "cosine");
 _Static_assert(offsetof(ft_ftrl, param) == 32 && offsetof(ft_ftrl, rows) == 72 && offsetof(ft_ftrl, l1) == 104 &&
