@@ -70,7 +70,7 @@ class Registrar(ElasticServer):
     def _open(self) -> bool:
         with self._arrived:
             self._opened = self.roster.clock()
-            if not self._until(lambda: self.roll.can_open or self.roll.is_over):
+            if not self._until(self._may_go_on):
                 return False
             if self.roll.is_over:
                 self._end()
@@ -84,6 +84,12 @@ class Registrar(ElasticServer):
                 self._change("join", trainer, "takes part from here on")
         self._wake()
         return True
+
+    def _may_go_on(self) -> bool:
+        """Whether the next round may open, or the job is over. Who died while it waited to take part waits no more."""
+        for trainer in [each for each in self.roll.joining if self.attendance.away(each)]:
+            self.roll.remove(trainer)
+        return self.roll.can_open or self.roll.is_over
 
     def _end(self) -> None:
         """With the lock held: the job is over; the other servers ask when the next round is closed, and are told so."""

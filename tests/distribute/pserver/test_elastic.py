@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -203,6 +203,19 @@ def test_one_who_starts_again_is_not_waited_for_and_its_older_process_is_told(mo
             Trainer(server.handler, 1, "third", old.term).join()
 
 
+def test_one_who_dies_while_it_waits_to_take_part_never_does(monkeypatch: Patch) -> None:
+    with elastic(monkeypatch, 3, starting=1) as server:
+        (a,) = begun(server, 0)
+        dying = Trainer(server.handler, 1)
+        joining = Several(dying.join)
+        until(lambda: server.handler.waiting == 1)
+        server.handler.lost(1)
+        a.trains(1.0)
+        assert a.ask(ROLL) == [0]
+        with pytest.raises(LeftOut, match="left out before its first step"):
+            joining.join()
+
+
 def test_one_who_is_left_out_hears_it_whatever_it_asks(monkeypatch: Patch) -> None:
     with elastic(monkeypatch) as server:
         monkeypatch.setattr(registrar, "AWAY", 0.05)
@@ -293,11 +306,13 @@ def test_a_straggler_that_is_only_reported_is_waited_for(
 def test_a_trainer_of_paddle_is_told_that_it_cannot_take_part(monkeypatch: Patch) -> None:
     with elastic(monkeypatch) as server:
         paddle = Call(None, None, "ipv4:127.0.0.1:40001")
-        for ask in (
+        gradient = Message("w@GRAD.trainer_0", LoDTensor(np.ones((4, 1), np.float32)))
+        asks: list[Callable[[], Any]] = [
             lambda: server.handler.get(Message("w", None, "w"), paddle),
-            lambda: server.handler.send(Message("w@GRAD.trainer_0", LoDTensor(np.ones((4, 1), np.float32))), paddle),
+            lambda: server.handler.send(gradient, paddle),
             lambda: server.handler.barrier(Barrier.SEND, paddle),
-        ):
+        ]
+        for ask in asks:
             with pytest.raises(Refused, match=r"protocol of Paddle 1\.8\.5 has no way to join"):
                 ask()
 

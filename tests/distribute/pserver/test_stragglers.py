@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from fluidtool.distribute.launch.progress import Note
 from fluidtool.distribute.pserver.stragglers import LEAST, LEAST_AT_FIRST, StragglerPolicy, Stragglers, Watch
 
 FOUR = (0, 1, 2, 3)
@@ -107,7 +108,8 @@ def test_the_seconds_of_the_last_round_stay_while_the_next_one_is_open() -> None
 
 
 def test_a_watch_tells_of_each_round_in_which_a_trainer_is_late() -> None:
-    now, told = [0.0], []
+    now = [0.0]
+    told: list[Note] = []
     watch = Watch(StragglerPolicy(), told.append, lambda: now[0])
     for number in (1, 2, 3):
         watch.open()
