@@ -167,6 +167,10 @@ ERRORS = {
         "A deadline passed while waiting for the others.",
         "Look for the slow or dead peer; the environment variable `FLAGS_rpc_deadline` is the deadline in ms.",
     ),
+    "FT805": Explanation(
+        "A round of an elastic job goes on without this trainer.",
+        "Trainers that `fluidtool run` and `launch` start join again by themselves.",
+    ),
     "FT810": Explanation(
         "Processes that compute together disagree on what to do, or one of them has ended.",
         "All of them must run the same program with inputs of the same shapes.",

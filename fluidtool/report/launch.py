@@ -54,6 +54,26 @@ class RestartLine(TypedDict):
     restart: Annotated[int, "the number of this restart"]
 
 
+class WithoutLine(TypedDict):
+    """A trainer of an elastic job failed, and the job continues without it."""
+
+    schema: Schema
+    event: Annotated[Literal["without"], "what happened"]
+    text: Text
+    role: Role
+    exit_code: Annotated[int, "the exit code of the role"]
+
+
+class TrainerLine(TypedDict):
+    """A trainer joined or left an elastic job, was left out of a round, or came late."""
+
+    schema: Schema
+    event: Annotated[Literal["join", "leave", "left_out", "late"], "what happened"]
+    text: Text
+    role: Role
+    round: Annotated[int, "the round; 0 in an asynchronous job, which has none"]
+
+
 class InterruptLine(TypedDict):
     """The job was asked to end."""
 
@@ -78,6 +98,7 @@ class RoleStatus(TypedDict):
     bytes_received: Annotated[int, "what it received from other roles"]
     exit_code: Annotated[int | None, "its exit code; null while it runs"]
     last_error: Annotated[str | None, "how it failed last, and what it wrote last to stderr; null if it never failed"]
+    late: Annotated[int, "the rounds in which others waited for it; counted with --stragglers or --elastic"]
 
 
 class StatusLine(TypedDict):
@@ -101,4 +122,14 @@ class EndLine(TypedDict):
     roles: Annotated[Sequence[RoleStatus], "the roles in order"]
 
 
-LaunchReport = StartedLine | RoleLine | FailureLine | RestartLine | InterruptLine | StatusLine | EndLine  # by `event`
+LaunchReport = (  # by `event`
+    StartedLine
+    | RoleLine
+    | FailureLine
+    | RestartLine
+    | WithoutLine
+    | TrainerLine
+    | InterruptLine
+    | StatusLine
+    | EndLine
+)

@@ -121,6 +121,8 @@ class Servers:
         self._trainers: WeakKeyDictionary[Program, tuple[Any, int]] = WeakKeyDictionary()
         self._announced: dict[Place, dict[Read, Pending]] = {}
         self._numbered: list[Client] = []
+        self._joined: list[Client] = []  # the servers of an elastic job, the one that keeps the roll first
+        self._term = 0
 
     def send(self, op: Operator, variables: Sequence[tuple[RemoteVariable, Any]]) -> None:
         """Send values; a refusal is raised by the next barrier or read."""
@@ -146,12 +148,19 @@ class Servers:
             self._connections.communicator.barrier()
 
     def send_barrier(self, op: Operator, endpoints: Sequence[str]) -> None:
-        """Tell the servers that this step's values are all sent."""
+        """Tell the servers that this step's values are all sent: where one keeps a roll, it alone, when the others have them."""
+        if self._joined:
+            self._say_sent(op, endpoints)
+            return
         self._barrier(op, endpoints, lambda client: client.post_send_barrier())
 
     def fetch_barrier(self, op: Operator, endpoints: Sequence[str]) -> None:
         """Tell the servers that this step's values are all fetched."""
         self._announced.clear()
+        if self._joined:
+            for client in self._joined:
+                client.end_step()
+            return
         self._barrier(op, endpoints, lambda client: client.post_fetch_barrier())
 
     def announce(self, op: Operator, variables: Sequence[RemoteVariable]) -> None:
@@ -212,6 +221,52 @@ class Servers:
         for client in self._numbered:
             client.post_fetch_barrier()
 
+    def join(self, op: Operator, endpoints: Sequence[str]) -> int:
+        """Take part in the rounds of an elastic job, whose first server keeps the roll. The round whose parameters come first.
+
+        Raises Refused where a server is not fluidtool's, LeftOut.
+        """
+        from fluidtool.distribute.rpc.handler import Refused
+
+        self.drop()
+        clients = [self._client(op, endpoint) for endpoint in endpoints]
+        strange = next((client for client in clients if not client.own), None)
+        if strange is not None:
+            raise Refused(
+                f"the server at {strange.endpoint} is real Paddle's, whose protocol has no way to join or leave: it cannot "
+                "serve an elastic job; launch it without --elastic"
+            )
+        clients[0].begin(self._term, 0)
+        self._term, number = clients[0].join()
+        for client in clients:
+            client.begin(self._term, number)
+        self._joined = clients
+        return number
+
+    def roll(self) -> list[int]:
+        """The trainers of this step's round; waits until it is open. Raises LeftOut."""
+        begin = perf_counter()
+        found = self._joined[0].roll()
+        self.waited += perf_counter() - begin
+        return found
+
+    def leave(self) -> bool:
+        """Tell the servers, or the one that keeps the roll, that this trainer takes part no more; whether it has to make one more
+        step.
+        """
+        return any([client.leave() for client in self._joined[:1] or self._numbered])
+
+    def _say_sent(self, op: Operator, endpoints: Sequence[str]) -> None:
+        begin = perf_counter()
+        others = [self._client(op, endpoint) for endpoint in endpoints if endpoint != self._joined[0].endpoint]
+        for client in others:
+            client.flush()
+        for client in others:
+            client.settle()
+        self._joined[0].post_send_barrier()
+        self._joined[0].flush()
+        self.waited += perf_counter() - begin
+
     def flush(self) -> None:
         """Flush what was sent, without waiting."""
         for client in self._connections.open(self._used):
@@ -224,15 +279,20 @@ class Servers:
 
     def complete(self) -> None:
         """Tell every server that this trainer has finished."""
-        used, self._used, self._numbered = self._used, set(), []
-        self._announced.clear()
-        self._connections.complete(used)
+        used, last = self._used, {(client.endpoint, client.trainer_id) for client in self._joined[:1]}
+        self._forget()
+        self._connections.complete(used - last)
+        self._connections.complete(last)  # which then ends the job
 
     def drop(self) -> None:
         """Close every connection without notice."""
-        used, self._used, self._numbered = self._used, set(), []
-        self._announced.clear()
+        used = self._used
+        self._forget()
         self._connections.drop(used)
+
+    def _forget(self) -> None:
+        self._used, self._numbered, self._joined = set(), [], []
+        self._announced.clear()
 
     def _arrived(self, values: Iterable[Any]) -> list[Any]:
         begin = perf_counter()

@@ -77,6 +77,7 @@ class Order:
 
     Of several trainers each has its part of every mini-batch of trainers * batch_size examples: the job trains as one
     process does with such mini-batches. Parts are of one size; what is left of the last mini-batch after that is left out.
+    whole: mini-batches of all trainers, which somebody else divides.
     """
 
     batch_size: int
@@ -85,6 +86,7 @@ class Order:
     drop_last: bool = False
     trainer: int = 0
     trainers: int = 1
+    whole: bool = False
 
     def batches(self, count: int, epoch: int) -> list[Indices]:
         """The numbers of the examples of each mini-batch of an epoch."""
@@ -96,6 +98,8 @@ class Order:
     def _own(self, batch: Indices) -> Indices:
         """This trainer's part of a mini-batch of all."""
         size = len(batch) // self.trainers
+        if self.whole:
+            return batch if size else batch[:0]
         return batch[self.trainer * size : (self.trainer + 1) * size]
 
 

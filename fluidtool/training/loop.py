@@ -32,7 +32,7 @@ from fluidtool.training.checkpoint import (
     load_checkpoint,
     save_checkpoint,
 )
-from fluidtool.training.examples import Examples, Feed, Order, Source, count_examples
+from fluidtool.training.examples import Examples, Feed, Indices, Order, Source, count_examples
 from fluidtool.training.programs import TrainingPrograms
 from fluidtool.training.saving import save_folder
 
@@ -130,12 +130,16 @@ class Training:
         for epoch in range(done.epoch, epochs):
             batches = self.order.batches(self.data.count, epoch)
             for number in range(done.step + 1 if epoch == done.epoch else 0, len(batches)):
-                yield self._step(epoch, number, self.data.take(batches[number]))
+                yield self._step(epoch, number, self.data.take(self._share(batches[number])))
                 self.position = Position(epoch, number)
                 if checkpoints is not None and checkpoints.is_due(self.position, len(batches)):
                     saved = self._checkpoint(checkpoints)
         if checkpoints is not None and saved != self.position:
             self._checkpoint(checkpoints)
+
+    def _share(self, batch: Indices) -> Indices:
+        """What of a mini-batch this process trains on."""
+        return batch
 
     def _step(self, epoch: int, number: int, feed: Feed) -> Step:
         for var in self.programs.input_variables:
@@ -167,6 +171,11 @@ class Training:
         return [self.executor.generator(self.programs.main)]
 
     # ------------------------------------------------------------ saving
+    @property
+    def writes_results(self) -> bool:
+        """Whether this process saves what was learned: of several trainers, one does."""
+        return True
+
     def _checkpoint(self, plan: CheckpointPlan) -> Position | None:
         assert self.position is not None
         values = values_of(self.scope, self._variables, "a checkpoint")

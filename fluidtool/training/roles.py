@@ -7,6 +7,7 @@ everything), its random state and its position. Servers keep theirs.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -41,10 +42,11 @@ SHARES_GRADIENTS, LOOKS_UP = "gen_nccl_id", "distributed_lookup_table"
 
 @dataclass(frozen=True, slots=True)
 class RolePlace:
-    """Which role of which job the programs of a folder are."""
+    """Which role of which job the programs of a folder are. servers: the endpoints of all servers of the job, in order."""
 
     member: Member
     trainers: int
+    servers: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -69,7 +71,7 @@ def find_place(folder: Path, kind: str, environment: Mapping[str, str]) -> RoleP
     if is_job(parent):
         job = read_job(parent, whole=False)
         member = member_of(job, folder)
-        return RolePlace(member, job.cluster.trainers)
+        return RolePlace(member, job.cluster.trainers, job.cluster.servers)
     role = role_from_environment(environment)
     if role.kind not in ("local", kind):
         raise UsageError(
@@ -77,8 +79,8 @@ def find_place(folder: Path, kind: str, environment: Mapping[str, str]) -> RoleP
         )
     if kind == PSERVER:
         index = role.servers.index(role.current_endpoint) if role.servers else 0
-        return RolePlace(Member(PSERVER, index, role.current_endpoint), role.trainers)
-    return RolePlace(Member(TRAINER, role.trainer_id, role.current_endpoint), role.trainers)
+        return RolePlace(Member(PSERVER, index, role.current_endpoint), role.trainers, role.servers)
+    return RolePlace(Member(TRAINER, role.trainer_id, role.current_endpoint), role.trainers, role.servers)
 
 
 def serve(programs: TrainingPrograms, place: Place, policy: Policy, seed: int) -> None:
@@ -120,12 +122,13 @@ class RoleTraining(Training):
         self._local = [var for var in self._variables if var.name not in received]
         self._variables = [var for var in self._variables if var.name not in pieces]
         self._compiled: Any = None
+        self._seen = 0  # examples
         if programs.startup is not None and _has(programs.startup, SHARES_GRADIENTS):
             self._compiled = _sharing_gradients(programs.main, self.loss, role, self.executor.place)
 
     def initialize(self, path: Path | None = None) -> list[str]:
         """As of a training; then go on from the checkpoint that the schedule names, or that the servers are ready for."""
-        loaded = super().initialize(path)
+        loaded = self._initialize_here(path)
         whole = self._whole_steps()
         found = self._resumed(whole)
         if whole is not None:
@@ -138,11 +141,19 @@ class RoleTraining(Training):
             self.position = self._position_after(found.step, found.state)
         return loaded
 
+    def _initialize_here(self, path: Path | None) -> list[str]:
+        """As of a training: run the startup program, and load what `path` has."""
+        return super().initialize(path)
+
+    def _is_asynchronous(self) -> bool:
+        """Whether this trainer sends to servers, and waits for no other trainer."""
+        types = {op.type for op in self.programs.main.global_block().ops}
+        return SENDS in types and ENDS_ROUND not in types
+
     def _whole_steps(self) -> int | None:
         """How many steps of this trainer its asynchronous servers have; None in other jobs."""
-        ops = self.programs.main.global_block().ops
-        sends = next((op for op in ops if op.type == SENDS), None)
-        if sends is None or any(op.type == ENDS_ROUND for op in ops):
+        sends = next((op for op in self.programs.main.global_block().ops if op.type == SENDS), None)
+        if sends is None or not self._is_asynchronous():
             return None
         return self.executor.servers.number_steps(sends, endpoints_of(self.programs.main), self.role.member.index)
 
@@ -152,15 +163,19 @@ class RoleTraining(Training):
             return None
         return self.schedule.resume() if whole is None else self.schedule.resume_by(whole)
 
+    @contextmanager
+    def until_asked(self) -> Iterator[None]:
+        """Within the block, this process may be asked to end; trainers that others wait for just end."""
+        yield
+
     def run(self, epochs: int, checkpoints: CheckpointPlan | None = None) -> Iterator[Step]:
         """The steps up to the end of epoch number `epochs`; each is reported, and saved when it is due."""
-        examples = 0
         for step in super().run(epochs, checkpoints):
             done = step.epoch * self.steps_per_epoch + step.step + 1
             if self.schedule is not None and self.schedule.is_due(done):
                 self.schedule.save(done, values_of(self.scope, self._local, "a checkpoint"), self._state(step))
-            servers, examples = self.executor.servers, examples + step.examples
-            self.reporter.report(Report(done, step.loss, servers.sent, servers.received, examples, servers.waited))
+            servers, self._seen = self.executor.servers, self._seen + step.examples
+            self.reporter.report(Report(done, step.loss, servers.sent, servers.received, self._seen, servers.waited))
             yield step
 
     def close(self, *, failed: bool = False) -> None:

@@ -10,12 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from fluidtool.distribute.environment import PSERVER
 from fluidtool.distribute.launch.blueprint import Blueprint
 from fluidtool.distribute.launch.contract import RESTARTS
 from fluidtool.distribute.launch.local import LocalEngine
-from fluidtool.distribute.launch.plans import Role, base_environment, with_metrics
+from fluidtool.distribute.launch.plans import Role, base_environment, with_metrics, with_variables
 from fluidtool.distribute.launch.ports import await_names, check_free, free_endpoints, loopback_endpoints
-from fluidtool.distribute.launch.recovery import NothingSaved, Recovery, SavedByAll, SavedIn
+from fluidtool.distribute.launch.recovery import NothingSaved, Recovery, SavedByAll, SavedByServers, SavedIn
 from fluidtool.distribute.launch.status import Outcome, RoleStatus, View
 from fluidtool.distribute.launch.supervisor import Engine, Options, Supervisor
 from fluidtool.errors import Hint, Location, OutputExistsError, UsageError
@@ -84,6 +85,12 @@ def launch(
     if options.ray_address is not None and options.engine != "ray":
         hint = Hint("give engine='ray'", "give --engine ray")
         raise UsageError("the address of a Ray cluster is given, but the engine is not ray", hint=hint)
+    if blueprint.elastic.least is not None and options.engine != "local":
+        raise UsageError(
+            f"the engine {options.engine} starts and ends all roles together; elastic jobs need the engine local, or each role "
+            "started by itself",
+            hint=Hint("give engine='local' or role=", "give --engine local, or start each role with --role"),
+        )
     if options.role is not None:
         return _one_role(blueprint, options, options.role, show)
     return engines[options.engine](blueprint, options, show, play)
@@ -93,12 +100,16 @@ def launch(
 def _recovery(blueprint: Blueprint, restarts: int = 0) -> Recovery:
     folder = blueprint.checkpoints.folder
     saved = NothingSaved() if folder is None else SavedIn(folder)
-    return Recovery(restarts, blueprint.sync, saved, numbered=not blueprint.is_script)
+    numbered, least = not blueprint.is_script, blueprint.elastic.least
+    return Recovery(restarts, blueprint.sync, saved, numbered=numbered, least=least)
 
 
 def _recovery_elsewhere(blueprint: Blueprint, everybody: tuple[str, ...]) -> Recovery:
     """Of a role that is started alone: in a synchronous job all roles must find the same step by themselves."""
     recovery, folder = replace(_recovery(blueprint), elsewhere=True), blueprint.checkpoints.folder
+    if folder is not None and blueprint.sync and blueprint.elastic.least is not None:
+        servers = tuple(name for name in everybody if name.startswith(PSERVER))
+        return replace(recovery, saved=SavedByServers(folder, servers))
     return replace(recovery, saved=SavedByAll(folder, everybody)) if folder is not None and blueprint.sync else recovery
 
 
@@ -169,6 +180,7 @@ def _supervise(
 # ---------------------------------------------------------------- one role, the others elsewhere
 def _one_role(blueprint: Blueprint, options: LaunchOptions, wanted: str, show: Show) -> LaunchResult:
     _check_one_role(blueprint, options)
+    starting, blueprint = blueprint.trainers, blueprint.of_everybody()
     members = blueprint.cluster(blueprint.endpoints).members()
     names = tuple(member.name for member in members)
     name = names[int(wanted)] if wanted.isdecimal() and int(wanted) < len(names) else wanted
@@ -184,6 +196,7 @@ def _one_role(blueprint: Blueprint, options: LaunchOptions, wanted: str, show: S
     with tempfile.TemporaryDirectory(prefix="fluidtool-launch-") as place:
         roles = replace(blueprint, metrics="").roles(blueprint.endpoints, Path(place))
         role = with_metrics([each for each in roles if each.name == name], blueprint.metrics)
+        role = with_variables(role, blueprint.elastic.environment(starting))
         engine = LocalEngine(Path(place), base_environment(1))
         return _supervise(role, engine, blueprint, options, show, recovery, _started())
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from fluidtool.distribute.checkpoints import Schedule
 from fluidtool.distribute.environment import PSERVER
-from fluidtool.distribute.launch.contract import STARTS
+from fluidtool.distribute.launch.contract import ELASTIC, ELASTIC_SERVERS, STARTS
 from fluidtool.distribute.launch.jobs import endpoints_of
 from fluidtool.distribute.launch.progress import Reporter
 from fluidtool.distribute.metrics.endpoint import shown_metrics
@@ -20,7 +20,8 @@ from fluidtool.environment import environment_variables
 from fluidtool.errors import Hint, PolicyError, UsageError
 from fluidtool.runtime import Policy
 from fluidtool.training import TrainingPrograms, find_loss, open_programs
-from fluidtool.training.roles import RolePlace, RoleTraining, find_place, role_kind, serve
+from fluidtool.training.elastic import ElasticTraining
+from fluidtool.training.roles import ENDS_ROUND, RolePlace, RoleTraining, find_place, role_kind, serve
 from fluidtool.workflows.train import (
     SilentTraining,
     TrainingRequest,
@@ -57,8 +58,12 @@ def play_role(
             ),
         )
     role = find_place(request.folder, kind, environment)
-    request = replace(request, policy=_policy(programs, request))
-    with environment_variables(certificate_variables(request.folder, environment)):  # where connections look for them
+    request = replace(request, policy=_policy(programs, role, request))
+    found = certificate_variables(request.folder, environment)  # where connections look for them
+    if environment.get(ELASTIC):
+        _check_elastic(role)
+        found = {**found, ELASTIC_SERVERS: ",".join(role.servers)}
+    with environment_variables(found):
         return _play(programs, kind, role, request, watcher or SilentTraining(), environment)
 
 
@@ -84,11 +89,21 @@ def _play(
     return _train(programs, role, schedule, request, watcher, environment)
 
 
-def _policy(programs: TrainingPrograms, request: TrainingRequest) -> Policy:
+def _check_elastic(role: RolePlace) -> None:
+    if not role.servers:
+        raise UsageError(
+            f"{ELASTIC} is set, but trainers that work without servers sum their gradients in rings of a fixed size: none can "
+            "join or leave",
+            hint=Hint("make the job with parameter servers: mode='pserver'", "make the job with --mode pserver"),
+        )
+
+
+def _policy(programs: TrainingPrograms, role: RolePlace, request: TrainingRequest) -> Policy:
     """Endpoints on this machine are allowed to a role, other ones only where the user says so."""
     if request.policy.endpoints is None:
         return request.policy
-    found = [name for program in (programs.main, programs.startup) if program for name in endpoints_of(program)]
+    found = list(role.servers)
+    found += [name for program in (programs.main, programs.startup) if program for name in endpoints_of(program)]
     far = [endpoint for endpoint in found if not is_loopback(endpoint)]
     if far:
         raise PolicyError(
@@ -99,11 +114,11 @@ def _policy(programs: TrainingPrograms, request: TrainingRequest) -> Policy:
 
 
 def _as_trainer(request: TrainingRequest, role: RolePlace, environment: Mapping[str, str]) -> TrainingRequest:
-    """Only trainer 0 writes files; after a restart it replaces what it wrote before."""
+    """Only trainer 0 writes files; after a restart it replaces what it wrote before. Of an elastic job any trainer may save."""
     first, again = role.member.index == 0, environment.get(STARTS, "1") != "1"
     return replace(
         request,
-        save=request.save if first else None,
+        save=request.save if first or environment.get(ELASTIC) else None,
         log=request.log if first else None,
         overwrite=request.overwrite or again,
     )
@@ -120,8 +135,11 @@ def _train(
     loss = find_loss(programs.main, request.loss)
     check_fetches(programs, request.fetch)
     data = read_data(programs, request.data)
+    is_elastic = bool(environment.get(ELASTIC))
     order = replace(order_of(programs, data, request), trainer=role.member.index, trainers=role.trainers)
-    trainer = RoleTraining(
+    if is_elastic and any(op.type == ENDS_ROUND for op in programs.main.global_block().ops):
+        order = replace(order, whole=True)
+    trainer = (ElasticTraining if is_elastic else RoleTraining)(
         programs,
         data,
         order,
@@ -141,7 +159,7 @@ def _train(
         return of_any_role(role.name, environment) + of_trainer(trainer.reporter.last)
 
     try:
-        with shown_metrics(environment, collect):
+        with shown_metrics(environment, collect), trainer.until_asked():
             trainer.initialize()
             request = replace(request, resume=trainer.position is not None)
             if trainer.position is not None:

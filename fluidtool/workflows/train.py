@@ -223,6 +223,8 @@ def run_and_save(training: Training, request: TrainingRequest, watcher: Training
     """Train up to the last epoch, then write what is asked for."""
     epochs = tuple(_epoch(number, steps) for number, steps in _run_steps(training, request, watcher).items())
     watcher.trained(epochs)
+    if not training.writes_results:
+        return TrainingResult(epochs, training.position, 0, ())
     saved, files = 0, []
     if request.save is not None:
         saved = training.save(request.save, overwrite=request.overwrite)

@@ -29,6 +29,8 @@ OWN = (
     "--hang-after",
     "--grace",
     "--role",
+    "--elastic",
+    "--stragglers",
     "--metrics",
     "--watch",
 )
@@ -153,6 +155,27 @@ def launch(
             "asynchronous job only the role that died.",
         ),
     ] = 0,
+    elastic: Annotated[
+        int | None,
+        typer.Option(
+            "--elastic",
+            metavar="MIN",
+            min=1,
+            rich_help_panel=RECOVERY,
+            help="Let trainers join and leave without restarting the others: one that fails is restarted alone, or left out, as "
+            "long as at least MIN take part. For folders with parameter servers.",
+        ),
+    ] = None,
+    stragglers: Annotated[
+        str,
+        typer.Option(
+            "--stragglers",
+            metavar="report|drop[:FACTOR]",
+            rich_help_panel=RECOVERY,
+            help="Report trainers that take more than FACTOR times (default: 2) as long for a round as the median of the "
+            "others; drop: let the round end without them (--elastic).",
+        ),
+    ] = "",
     grace: Annotated[
         float,
         typer.Option(
@@ -200,7 +223,7 @@ def launch(
     """
     from fluidtool.cli.app import run_command
     from fluidtool.cli.views.launch import show_outcome, view
-    from fluidtool.distribute.launch.plans import Checkpoints
+    from fluidtool.distribute.launch.plans import Checkpoints, Elastic
     from fluidtool.distribute.metrics.endpoint import metrics_endpoint
     from fluidtool.workflows.launch import LaunchOptions
     from fluidtool.workflows.launch import launch as launch_job
@@ -217,6 +240,7 @@ def launch(
         sync=not asynchronous,
         checkpoints=Checkpoints(checkpoint, checkpoint_every, keep),
         movable=role is not None,
+        elastic=Elastic(elastic, stragglers),
     )
     if metrics is not None:
         blueprint = replace(blueprint, metrics=metrics_endpoint(metrics, "--metrics"))

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from pathlib import Path
 
 from fluidtool.distribute.endpoints import parse_endpoints
 from fluidtool.distribute.launch.contract import MODES, SERVERS, Cluster
 from fluidtool.distribute.launch.jobs import JobFolder, is_job, move_job, read_job
-from fluidtool.distribute.launch.plans import Checkpoints, Role, folder_roles, script_roles, with_metrics
+from fluidtool.distribute.launch.plans import (
+    Checkpoints,
+    Elastic,
+    Role,
+    folder_roles,
+    script_roles,
+    with_metrics,
+    with_variables,
+)
+from fluidtool.distribute.pserver.stragglers import StragglerPolicy
 from fluidtool.errors import Hint, UsageError
 from fluidtool.records import dataclass
 
@@ -20,6 +29,7 @@ class Blueprint:
 
     endpoints: those that the job or the user names; () where they are still to be chosen. sync: whether trainers wait
     for one another. metrics: where the first role shows its metrics; the others do at the ports after it ("": nowhere).
+    trainers: how many are started; most: for how many there are programs.
     """
 
     job: Path
@@ -31,6 +41,12 @@ class Blueprint:
     arguments: tuple[str, ...] = ()
     checkpoints: Checkpoints = field(default_factory=Checkpoints)
     metrics: str = ""
+    elastic: Elastic = field(default_factory=Elastic)
+    most: int = 0
+
+    def of_everybody(self) -> Blueprint:
+        """The job with every trainer that there are programs for."""
+        return replace(self, trainers=max(self.most, self.trainers))
 
     @property
     def listeners(self) -> int:
@@ -47,11 +63,12 @@ class Blueprint:
         """Every role of the job; programs with other endpoints than the job's own are written into `folder`."""
         if self.is_script:
             roles = script_roles(self.cluster(endpoints), self.job, self.arguments, self.checkpoints)
-            return with_metrics(roles, self.metrics)
+            return with_metrics(with_variables(roles, self.elastic.environment(self.trainers)), self.metrics)
         job = read_job(self.job)
         if tuple(endpoints) != job.cluster.endpoints:
             job = move_job(job, tuple(endpoints), folder / "job")
-        return with_metrics(folder_roles(job, self.arguments, self.checkpoints), self.metrics)
+        roles = folder_roles(job, self.arguments, self.checkpoints, self.trainers)
+        return with_metrics(with_variables(roles, self.elastic.environment(self.trainers)), self.metrics)
 
 
 def draw(
@@ -64,18 +81,21 @@ def draw(
     arguments: Sequence[str] = (),
     checkpoints: Checkpoints | None = None,
     movable: bool = False,
+    elastic: Elastic | None = None,
 ) -> Blueprint:
     """The blueprint of a job folder or a script; servers and trainers: numbers, or endpoints separated by commas.
 
-    movable: endpoints replace those of the folder, if there are equally many.
+    movable: endpoints replace those of the folder, if there are equally many. elastic: whether trainers come and go; then a
+    folder's job may be started with fewer trainers than it is made for.
 
     Raises UsageError for what cannot work or contradicts the folder, UnreadableError for a folder that is no job.
     """
     if mode is not None and mode not in MODES:
         raise UsageError(f"there is no mode {mode!r}; expected one of {', '.join(MODES)}")
-    checkpoints = checkpoints or Checkpoints()
+    checkpoints, elastic = checkpoints or Checkpoints(), elastic or Elastic()
     if path.is_file() and not is_job(path):
-        return _of_script(path, mode or SERVERS, servers, trainers, sync, tuple(arguments), checkpoints)
+        script = _of_script(path, mode or SERVERS, servers, trainers, sync, tuple(arguments), checkpoints)
+        return _checked(replace(script, elastic=elastic))
     if not path.is_dir():
         raise UsageError(
             f"{path} is not a job: neither a folder of programs for each role, nor a script",
@@ -85,17 +105,68 @@ def draw(
     cluster, endpoints = job.cluster, job.cluster.endpoints
     if movable:
         endpoints, servers, trainers = _moved(job, servers, trainers)
+    starting = cluster.trainers
+    if elastic.least is not None and cluster.servers and trainers is not None and trainers.isdecimal():
+        starting, trainers = min(int(trainers), starting), trainers if int(trainers) > starting else None
     _check_folder(job, mode, servers, trainers)
-    return Blueprint(
-        path,
-        False,
-        len(cluster.servers),
-        cluster.trainers,
-        job.sync and sync,
-        endpoints,
-        tuple(arguments),
-        checkpoints,
+    return _checked(
+        Blueprint(
+            path,
+            False,
+            len(cluster.servers),
+            starting,
+            job.sync and sync,
+            endpoints,
+            tuple(arguments),
+            checkpoints,
+            elastic=elastic,
+            most=cluster.trainers,
+        )
     )
+
+
+def _checked(blueprint: Blueprint) -> Blueprint:
+    """Raise UsageError for a job whose trainers cannot come and go, or be watched."""
+    elastic, least = blueprint.elastic, blueprint.elastic.least
+    if elastic.stragglers:
+        policy = StragglerPolicy.of(elastic.stragglers, "--stragglers")
+        if not (blueprint.servers and blueprint.sync):
+            raise UsageError(
+                "only synchronous jobs with parameter servers have rounds in which a trainer can be late: elsewhere nobody "
+                "waits for one trainer, or nobody could go on without it",
+                hint=Hint("omit stragglers=", "omit --stragglers"),
+            )
+        if policy.drops and least is None:
+            hint = Hint("make the job elastic: elastic=1", "make the job elastic: --elastic 1")
+            raise UsageError("stragglers can be left out only where trainers may leave", hint=hint)
+    if least is None:
+        return blueprint
+    if blueprint.is_script:
+        raise UsageError(
+            f"{blueprint.job} is a script, which decides itself what each trainer learns and from where it continues; only jobs "
+            "of programs can be elastic",
+            hint=Hint("fluidtool.make_job writes one", "'fluidtool transpile --distribute' writes one"),
+        )
+    if not blueprint.servers:
+        raise UsageError(
+            f"the trainers of {blueprint.job} work without servers and sum their gradients in rings of a fixed size: none can "
+            "join or leave",
+            hint=Hint("make the job with parameter servers: mode='pserver'", "make the job with --mode pserver"),
+        )
+    if blueprint.most < 2:
+        raise UsageError(
+            f"the programs in {blueprint.job} are for one trainer, so none can join or leave",
+            hint=Hint(
+                "make the job for as many trainers as there may be at a time: trainers='4'",
+                "make the job for as many trainers as there may be at a time: transpile --trainers 4",
+            ),
+        )
+    if not 1 <= least <= blueprint.trainers:
+        raise UsageError(
+            f"an elastic job of at least {least} trainers is started with {blueprint.trainers}; expected 1 to "
+            f"{blueprint.trainers}"
+        )
+    return blueprint
 
 
 def _moved(job: JobFolder, servers: str | None, trainers: str | None) -> tuple[tuple[str, ...], str | None, str | None]:

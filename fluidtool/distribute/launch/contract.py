@@ -21,6 +21,12 @@ RESTARTS = "FLUIDTOOL_RESTARTS"  # how often a role that is started alone was re
 CHECKPOINT_DIR, CHECKPOINT_EVERY = "FLUIDTOOL_CHECKPOINT_DIR", "FLUIDTOOL_CHECKPOINT_EVERY"
 CHECKPOINT_KEEP = "FLUIDTOOL_CHECKPOINT_KEEP"
 METRICS = "FLUIDTOOL_METRICS"  # where the role shows metrics
+ELASTIC = "FLUIDTOOL_ELASTIC"  # trainers may join and leave; the least number of them
+ELASTIC_TRAINERS = "FLUIDTOOL_ELASTIC_TRAINERS"  # how many trainers are started with the job
+ELASTIC_SERVERS = (
+    "FLUIDTOOL_ELASTIC_SERVERS"  # for servers of such a job: all of them, the one that keeps the roll first
+)
+STRAGGLERS = "FLUIDTOOL_STRAGGLERS"  # what becomes of trainers that are much slower than the others
 
 ROLE_VARIABLES = (
     "PADDLE_TRAINING_ROLE",
@@ -42,6 +48,10 @@ ROLE_VARIABLES = (
     RESUME_STEP,
     STARTS,
     METRICS,
+    ELASTIC,
+    ELASTIC_TRAINERS,
+    ELASTIC_SERVERS,
+    STRAGGLERS,
 )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from fluidtool.distribute.launch.contract import PROGRESS, STARTS
 from fluidtool.distribute.launch.plans import Role, role_process
 from fluidtool.distribute.launch.processes import Child
-from fluidtool.distribute.launch.progress import ProgressFile, Report
+from fluidtool.distribute.launch.progress import Note, ProgressFile, Report
 from fluidtool.distribute.launch.supervisor import Line
 
 
@@ -35,7 +35,7 @@ class LocalProcess:
                     self._released(output.handle)
         return found
 
-    def reports(self) -> list[Report]:
+    def reports(self) -> list[Report | Note]:
         """What it has reported since the last call."""
         return self._progress.read()
 

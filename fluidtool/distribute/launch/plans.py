@@ -14,8 +14,11 @@ from fluidtool.distribute.launch.contract import (
     CHECKPOINT_DIR,
     CHECKPOINT_EVERY,
     CHECKPOINT_KEEP,
+    ELASTIC,
+    ELASTIC_TRAINERS,
     METRICS,
     ROLE_VARIABLES,
+    STRAGGLERS,
     Cluster,
     Member,
     role_environment,
@@ -58,13 +61,32 @@ class Role:
         return self.kind == TRAINER
 
 
-def folder_roles(job: JobFolder, arguments: Sequence[str], checkpoints: Checkpoints) -> tuple[Role, ...]:
-    """Roles that run the programs of a job folder; the arguments are the trainers'. Raises UnreadableError for programs that
-    talk to others than the job's own endpoints.
+@dataclass(frozen=True, slots=True)
+class Elastic:
+    """least: trainers without which a job in which they come and go does not continue; None: they do not. stragglers: what
+    becomes of those that are much slower than the others, "report" or "drop", with ":FACTOR" ("": nobody looks).
+    """
+
+    least: int | None = None
+    stragglers: str = ""
+
+    def environment(self, trainers: int) -> dict[str, str]:
+        """What roles read; trainers: how many are started."""
+        found = {} if self.least is None else {ELASTIC: str(self.least), ELASTIC_TRAINERS: str(trainers)}
+        return {**found, STRAGGLERS: self.stragglers} if self.stragglers else found
+
+
+def folder_roles(
+    job: JobFolder, arguments: Sequence[str], checkpoints: Checkpoints, trainers: int | None = None
+) -> tuple[Role, ...]:
+    """Roles that run the programs of a job folder; the arguments are the trainers'. trainers: only so many. Raises
+    UnreadableError for programs that talk to others than the job's own endpoints.
     """
     check_endpoints(job)
     roles = []
     for member in job.cluster.members():
+        if member.kind == TRAINER and trainers is not None and member.index >= trainers:
+            continue
         words = ["run", str(job.folder(member)), "--allow-network"]
         if member.kind == TRAINER:
             words += arguments
@@ -83,6 +105,11 @@ def script_roles(
 def _role(cluster: Cluster, member: Member, words: Sequence[str], checkpoints: Checkpoints) -> Role:
     environment = role_environment(cluster, member) | checkpoints.environment()
     return Role(member.name, member.kind, tuple(words), environment)
+
+
+def with_variables(roles: Sequence[Role], more: Mapping[str, str]) -> tuple[Role, ...]:
+    """The roles, which find these variables, too."""
+    return tuple(replace(role, environment={**role.environment, **more}) for role in roles) if more else tuple(roles)
 
 
 def with_metrics(roles: Sequence[Role], first: str) -> tuple[Role, ...]:

@@ -1,7 +1,8 @@
 """How roles tell what they have done: lines of JSON in a file that FLUIDTOOL_PROGRESS names, one for each report.
 
 A line is {"step": 12, "loss": 0.53, "sent": 1024, "received": 1024, "examples": 384, "waited": 0.2}; everything but the step
-may be left out. Any program may write such lines, toy roles of tests among them.
+may be left out. Any program may write such lines, toy roles of tests among them. Servers write lines such as {"event": "late",
+"text": "round 12: trainer 1 …", "trainer": 1, "round": 12}.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from fluidtool.distribute.launch.contract import PROGRESS
 from fluidtool.records import dataclass
 
 PAUSE = 0.1
 LONGEST_LINE = 1 << 16
+LONGEST_NOTE = 1000  # characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,28 @@ class Report:
     received: int = 0
     examples: int = 0
     waited: float = 0.0
+
+
+NoteKind = Literal["join", "leave", "left_out", "late"]
+NOTES: frozenset[NoteKind] = frozenset(("join", "leave", "left_out", "late"))
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What a server says of a trainer, as a sentence, and in which round (0 where there are none). times: in how many rounds it
+    has been late.
+    """
+
+    event: NoteKind
+    text: str
+    trainer: int
+    round: int
+    times: int = 0
+
+    @property
+    def is_news(self) -> bool:
+        """Whether to show it: that a trainer is late for the first time, the second, the fourth, the eighth …"""
+        return self.times.bit_count() <= 1
 
 
 class Reporter:
@@ -58,6 +82,12 @@ class Reporter:
         if self._file is not None and time.monotonic() >= self._due:
             self._write()
 
+    def tell(self, note: Note) -> None:
+        """Say something of a trainer."""
+        if self._file is not None:
+            self._file.write(json.dumps(asdict(note)) + "\n")
+            self._file.flush()
+
     def close(self) -> None:
         """Write what is held back."""
         if self._file is not None:
@@ -81,7 +111,7 @@ class ProgressFile:
         self.path, self.faults = path, 0
         self._position, self._rest = 0, b""
 
-    def read(self) -> list[Report]:
+    def read(self) -> list[Report | Note]:
         """The reports since the last call."""
         try:
             with self.path.open("rb") as file:
@@ -98,11 +128,13 @@ class ProgressFile:
         return [report for report in found if report is not None]
 
 
-def _report(line: bytes) -> Report | None:
+def _report(line: bytes) -> Report | Note | None:
     try:
         content = json.loads(line)
     except ValueError:
         return None
+    if isinstance(content, dict) and content.get("event") in NOTES:
+        return _note(content)
     if not isinstance(content, dict) or not _is_count(content.get("step")):
         return None
     loss, waited = content.get("loss"), content.get("waited", 0.0)
@@ -112,6 +144,13 @@ def _report(line: bytes) -> Report | None:
     return Report(
         content["step"], None if loss is None else float(loss), counts[0], counts[1], counts[2], float(waited)
     )
+
+
+def _note(content: dict[str, Any]) -> Note | None:
+    text, numbers = content.get("text"), [content.get(name, 0) for name in ("trainer", "round", "times")]
+    if not isinstance(text, str) or not all(map(_is_count, numbers)):
+        return None
+    return Note(content["event"], text[:LONGEST_NOTE], int(numbers[0]), int(numbers[1]), int(numbers[2]))
 
 
 def _is_number(value: Any) -> bool:

@@ -21,7 +21,7 @@ from fluidtool.distribute.launch.contract import PROGRESS
 from fluidtool.distribute.launch.hosts import own_address, own_endpoint, token_for
 from fluidtool.distribute.launch.plans import Role, base_environment, role_process
 from fluidtool.distribute.launch.processes import Child
-from fluidtool.distribute.launch.progress import ProgressFile, Report
+from fluidtool.distribute.launch.progress import Note, ProgressFile, Report
 from fluidtool.distribute.launch.supervisor import Line
 from fluidtool.errors import DeviceError
 from fluidtool.records import dataclass
@@ -45,7 +45,7 @@ class News:
     """What became of a process since it was last asked for; plain data. last: nothing follows."""
 
     lines: tuple[Line, ...]
-    reports: tuple[Report, ...]
+    reports: tuple[Report | Note, ...]
     exit_code: int | None
 
 
@@ -111,7 +111,7 @@ class RayProcess:
     def __init__(self, actor: Any, process: int) -> None:
         self.actor, self._process = actor, process
         self._lines: list[Line] = []
-        self._reports: list[Report] = []
+        self._reports: list[Report | Note] = []
         self._code: int | None = None
 
     @property
@@ -136,7 +136,7 @@ class RayProcess:
         found, self._lines = self._lines, []
         return found
 
-    def reports(self) -> list[Report]:
+    def reports(self) -> list[Report | Note]:
         """What it has reported since the last call."""
         found, self._reports = self._reports, []
         return found

@@ -49,6 +49,22 @@ class SavedIn:
             forget_after(self.folder, role, -1)
 
 
+@dataclass(frozen=True, slots=True)
+class SavedByServers:
+    """Those of an elastic job: servers resume from the newest step that all of them have, a trainer from its own."""
+
+    folder: Path
+    servers: tuple[str, ...]
+
+    def newest(self, roles: Sequence[str]) -> int | None:
+        """The newest step of all servers, if these are servers; else that of these roles."""
+        return latest_complete(self.folder, self.servers if {*roles} <= {*self.servers} else roles)
+
+    def forget(self, roles: Sequence[str]) -> None:
+        """Remove those of these roles."""
+        SavedIn(self.folder).forget(roles)
+
+
 Steps = Mapping[str, int | None]
 
 
@@ -84,6 +100,8 @@ class Recovery:
     they have. With a server all roles start again: what it had taken since its checkpoint, the trainers compute anew.
     numbered: trainers number their steps, as those of job folders do. Where they do not, as in scripts, nothing can be
     computed anew, and a server with a checkpoint starts alone, too. elsewhere: something else restarts roles.
+    least: of an elastic job, how many trainers it needs. A trainer that died starts alone, or is left out; servers resume from
+    the newest step that all servers have saved, and trainers begin with whatever round the servers are in.
     """
 
     restarts: int = 0
@@ -91,6 +109,7 @@ class Recovery:
     saved: Saved = field(default_factory=NothingSaved)
     numbered: bool = True
     elsewhere: bool = False
+    least: int | None = None
 
     def after(self, failed: Role, roles: Sequence[Role], done: int, *, alone: bool = True) -> Restart | None:
         """What to start again when `failed` has failed and there were `done` restarts before; None: give up.
@@ -99,7 +118,8 @@ class Recovery:
         """
         if done >= self.restarts:
             return None
-        joins = not self.sync and alone and (failed.kind != PSERVER or self._may_join(failed))
+        waits = self.sync and self.least is None
+        joins = not waits and alone and (failed.kind != PSERVER or self._may_join(failed))
         starting = (failed,) if joins else tuple(roles)
         steps = self.newest(starting)
         self.saved.forget([name for name, step in steps.items() if step is None])
@@ -108,6 +128,10 @@ class Recovery:
     def newest(self, roles: Sequence[Role]) -> Steps:
         """The steps that these roles may resume from."""
         names = [role.name for role in roles]
+        if self.sync and self.least is not None:
+            servers = [role.name for role in roles if role.kind == PSERVER]
+            own = {name: self.saved.newest([name]) for name in names if name not in servers}
+            return {**dict.fromkeys(servers, self.saved.newest(servers)), **own}
         if self.sync:
             return dict.fromkeys(names, self.saved.newest(names))
         return {name: self.saved.newest([name]) for name in names}
@@ -115,6 +139,12 @@ class Recovery:
     def _may_join(self, server: Role) -> bool:
         """One that has saved nothing but what it began with would lose all updates."""
         return not self.numbered and bool(self.saved.newest([server.name]))
+
+    def goes_on_without(self, failed: Role, running: int, done: int) -> bool:
+        """Whether the job continues, or has ended, without a trainer. running, done: how many others train, or have trained."""
+        if self.least is None or failed.kind == PSERVER:
+            return False
+        return running >= self.least or (not running and done > 0)
 
     def refusal(self) -> str:
         """Why `after` gave up."""

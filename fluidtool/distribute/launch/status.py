@@ -24,7 +24,9 @@ STOPPED: State = "stopped"
 
 @dataclass(slots=True)
 class RoleStatus:
-    """One role as the supervisor sees it; `starts` counts its processes, the first included."""
+    """One role as the supervisor sees it; `starts` counts its processes, the first included, `late` the rounds that waited for
+    it much longer than for others.
+    """
 
     name: str
     kind: str
@@ -37,6 +39,7 @@ class RoleStatus:
     received: int = 0
     exit_code: int | None = None
     last_error: str = ""
+    late: int = 0
     heard: float = 0.0
     _complaint: str = field(default="", repr=False)
     _reports: deque[tuple[float, int, int]] = field(default_factory=deque, repr=False)
@@ -107,6 +110,7 @@ class RoleStatus:
             "bytes_received": self.received,
             "exit_code": self.exit_code,
             "last_error": self.last_error or None,
+            "late": self.late,
         }
 
 

@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Protocol
 
-from fluidtool.distribute.environment import PSERVER
+from fluidtool.distribute.environment import PSERVER, TRAINER
 from fluidtool.distribute.launch.contract import RESUME_STEP, STARTS
 from fluidtool.distribute.launch.plans import Role
-from fluidtool.distribute.launch.progress import Report
+from fluidtool.distribute.launch.progress import Note, Report
 from fluidtool.distribute.launch.recovery import Recovery, Steps
 from fluidtool.distribute.launch.status import DONE, RUNNING, STOPPED, Outcome, RoleStatus, View
 from fluidtool.errors import EXIT_INTERRUPTED, EXIT_OK
@@ -37,7 +37,7 @@ class Process(Protocol):
     def lines(self) -> list[Line]:
         """What it has written since the last call."""
 
-    def reports(self) -> list[Report]:
+    def reports(self) -> list[Report | Note]:
         """What it has reported since the last call."""
 
     def exit_code(self) -> int | None:
@@ -176,7 +176,18 @@ class Supervisor:
                 running.status.complain(text)
             self.view.line(running.role.name, text, is_error)
         for report in running.child.reports():
-            running.status.take(report, time.monotonic())
+            if isinstance(report, Note):
+                self._note(report)
+            else:
+                running.status.take(report, time.monotonic())
+
+    def _note(self, note: Note) -> None:
+        """A server says what happened to a trainer, which may be one of another launcher."""
+        name = f"{TRAINER}_{note.trainer}"
+        if note.event == "late" and name in self._status:
+            self._status[name].late = note.times
+        if note.is_news:
+            self.view.event(note.text, event=note.event, role=name, round=note.round)
 
     def _ended(self) -> tuple[_Running, int, str] | None:
         """Take leave of processes that have ended; the first that failed, its exit code, and what to say of it."""
@@ -209,8 +220,17 @@ class Supervisor:
 
     def _recover(self, failed: _Running, code: int, what: str) -> tuple[int, str] | None:
         """Start again what must be; the end of the job where nothing may be."""
+        others = [each for each in self._status.values() if each.kind == TRAINER and each is not failed.status]
+        running, done = (sum(each.state == state for each in others) for state in (RUNNING, DONE))
+        dispensable = code != EXIT_HUNG and self.recovery.goes_on_without(failed.role, running, done)
+        if dispensable and not running:
+            self._do_without(failed, code, what)
+            return None
         alone = code != EXIT_HUNG and self._may_join(failed.status)
         restart = self.recovery.after(failed.role, self.roles, self._restarts, alone=alone)
+        if restart is None and dispensable:
+            self._do_without(failed, code, what)
+            return None
         if restart is None:
             reason = f"{what}; {self.recovery.refusal()}"
             self.view.event(reason, event="failure", role=failed.role.name, exit_code=code)
@@ -225,9 +245,13 @@ class Supervisor:
             self._start(restart.roles, restart.steps)
         return None
 
+    def _do_without(self, failed: _Running, code: int, what: str) -> None:
+        text = f"{what}; the job continues without it"
+        self.view.event(text, event="without", role=failed.role.name, exit_code=code)
+
     def _may_join(self, failed: RoleStatus) -> bool:
         """Whether the others seem well: all servers run, and `failed` did not fail again without a single step."""
-        is_stuck = failed.starts > 1 and not failed.has_moved
+        is_stuck = self.recovery.least is None and failed.starts > 1 and not failed.has_moved
         return not is_stuck and all(each.state != DONE for each in self._status.values() if each.kind == PSERVER)
 
     def _finished(self) -> bool:

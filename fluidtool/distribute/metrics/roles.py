@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from fluidtool._version import __version__
 from fluidtool.distribute.launch.contract import STARTS
 from fluidtool.distribute.launch.progress import Report
-from fluidtool.distribute.metrics.exposition import Family, Traffic, counter, gauge
+from fluidtool.distribute.metrics.exposition import Family, Sample, Traffic, counter, gauge
 
 
 def of_any_role(name: str, environment: Mapping[str, str]) -> list[Family]:
@@ -49,3 +49,29 @@ def of_server(rounds: int, waiting: int, trainers: int, traffic: Traffic) -> lis
         gauge("fluidtool_live_trainers", "Trainers that are not done.", trainers),
         traffic.family(),
     ]
+
+
+def of_trainers(took: Mapping[int, float], late: Mapping[int, int], changes: Mapping[str, int] | None) -> list[Family]:
+    """How a synchronous server sees its trainers. took: seconds that each needed for the last round; late: how often each was
+    late; changes: how often trainers joined ("join"), left ("leave") and were left out ("left_out"); None: they cannot.
+    """
+    arrival = "Seconds from the opening of the last round until the trainer had sent its gradients."
+    found = [
+        Family("fluidtool_arrival_seconds", "gauge", arrival, _by_trainer(took)),
+        Family(
+            "fluidtool_late_rounds_total",
+            "counter",
+            "Rounds in which others waited for the trainer.",
+            _by_trainer(late),
+        ),
+    ]
+    if changes is not None:
+        counts = {kind: changes.get(kind, 0) for kind in ("join", "leave", "left_out")}
+        samples = tuple(Sample(count, {"kind": kind}) for kind, count in counts.items())
+        text = "Trainers that joined, left, or were left out of a round."
+        found.append(Family("fluidtool_membership_changes_total", "counter", text, samples))
+    return found
+
+
+def _by_trainer(numbers: Mapping[int, float]) -> tuple[Sample, ...]:
+    return tuple(Sample(value, {"trainer": str(trainer)}) for trainer, value in sorted(numbers.items()))

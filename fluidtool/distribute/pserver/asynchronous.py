@@ -15,6 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from fluidtool.distribute.delay_compensation import TRAINER_ID
+from fluidtool.distribute.pserver.attendance import OpenRoster
 from fluidtool.distribute.pserver.blocks import BoundRequest, Locks
 from fluidtool.distribute.pserver.description import ServerDescription
 from fluidtool.distribute.pserver.expected import Expected, expected_of
@@ -25,7 +26,7 @@ from fluidtool.distribute.pserver.server import POLL, ParameterServer
 from fluidtool.distribute.pserver.store import COUNTER, Store
 from fluidtool.distribute.pserver.updated_rows import UpdatedRows
 from fluidtool.distribute.rpc.handler import Barrier, Call, Message, NotFound, Refused, Value
-from fluidtool.distribute.rpc.methods import POSITION
+from fluidtool.distribute.rpc.methods import LEAVE, POSITION
 from fluidtool.distribute.settings import DistributedMode
 from fluidtool.ops.context import OpContext
 from fluidtool.records import dataclass
@@ -168,6 +169,10 @@ class AsynchronousServer(ParameterServer):
 
     def get_without_barrier(self, request: Message, call: Call) -> Value:
         """The value of a variable as it stands; of POSITION the last step of the trainer that the values contain."""
+        if request.name == LEAVE and isinstance(self.roster, OpenRoster) and call.trainer_id is not None:
+            self._check_running()
+            self.roster.leave(call.trainer_id)
+            return LoDTensor(np.empty(0, np.int64))
         if request.name != POSITION or call.trainer_id is None:
             return super().get_without_barrier(request, call)
         self.roster.heard(call, request)

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
 
+from fluidtool.distribute.metrics.exposition import Family
 from fluidtool.distribute.pserver.limits import DEADLINE, SILENCE, Limits
 from fluidtool.distribute.pserver.roster import Roster
 from fluidtool.distribute.pserver.store import Store
@@ -67,6 +68,10 @@ class ParameterServer(ABC):
     @abstractmethod
     def step(self) -> int:
         """The round that it is in, or how often each gradient was applied."""
+
+    def trainer_metrics(self) -> list[Family]:
+        """What metrics say of single trainers."""
+        return []
 
     @property
     def waiting(self) -> int:

@@ -21,12 +21,14 @@ from fluidtool.distribute.metrics.endpoint import shown_metrics
 from fluidtool.distribute.metrics.exposition import Traffic
 from fluidtool.distribute.metrics.roles import of_any_role, of_server
 from fluidtool.distribute.pserver.asynchronous import AsynchronousServer, gradient_blocks
+from fluidtool.distribute.pserver.attendance import Tell
 from fluidtool.distribute.pserver.blocks import Locks, UpdateBlocks
 from fluidtool.distribute.pserver.description import ServerDescription, describe_server
+from fluidtool.distribute.pserver.elastic_job import elastic_server, roster_of, telling, watch_of
+from fluidtool.distribute.pserver.elasticity import Elasticity
 from fluidtool.distribute.pserver.expected import expected_of
 from fluidtool.distribute.pserver.ledger import Ledger, ledger_of
 from fluidtool.distribute.pserver.limits import limits_from
-from fluidtool.distribute.pserver.roster import Roster
 from fluidtool.distribute.pserver.server import ParameterServer
 from fluidtool.distribute.pserver.store import Store
 from fluidtool.distribute.pserver.synchronous import SynchronousServer
@@ -80,9 +82,23 @@ def parameter_server(
     schedule: Schedule | None = None,
 ) -> Iterator[ParameterServer]:
     """The server of a program, its blocks bound to the run's scope; it continues from the schedule's checkpoint."""
-    locks, limits = Locks(), limits_from(environment)
+    with telling(context, environment) as tell:
+        yield from _made(context, description, environment, schedule, tell)
+
+
+def _made(
+    context: OpContext,
+    description: ServerDescription,
+    environment: Mapping[str, str],
+    schedule: Schedule | None,
+    tell: Tell,
+) -> Iterator[ParameterServer]:
+    """The server, while somebody uses it."""
+    locks, limits, elastic = Locks(), limits_from(environment), Elasticity.from_environment(environment)
+    if elastic is not None:
+        elastic.check(description.trainers)
     _declare(context)
-    store, roster = Store(context, description, locks), Roster(description.trainers)
+    store, roster = Store(context, description, locks), roster_of(description, elastic, tell)
     resumed = None if schedule is None else _checkpoint(schedule, description)
     if resumed is not None:
         _restore(context, store, resumed)
@@ -107,17 +123,15 @@ def parameter_server(
         )
         return
     updates = UpdateBlocks(context, description, locks)
+    common = store, roster, limits, description.endpoint, updates.expected, updates.run
     try:
-        yield SynchronousServer(
-            store,
-            roster,
-            limits,
-            description.endpoint,
-            updates.expected,
-            updates.run,
-            first_round=first,
-            after_round=save,
-        )
+        if elastic is not None:
+            yield elastic_server(
+                context, description, environment, elastic, tell, common, first_round=first, after_round=save
+            )
+        else:
+            watch = watch_of(environment, tell)
+            yield SynchronousServer(*common, first_round=first, after_round=save, watch=watch)
     finally:
         updates.close()
 
@@ -237,6 +251,7 @@ def _measured(
         lambda: [
             *of_any_role(name, environment),
             *of_server(server.step, server.waiting, server.roster.live, traffic),
+            *server.trainer_metrics(),
         ],
     )
 

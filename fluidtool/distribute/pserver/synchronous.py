@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from fluidtool.distribute.metrics.exposition import Family
+from fluidtool.distribute.metrics.roles import of_trainers
 from fluidtool.distribute.pserver.expected import Expected
 from fluidtool.distribute.pserver.limits import Limits
 from fluidtool.distribute.pserver.roster import Roster
 from fluidtool.distribute.pserver.rounds import Asked, Phase, Rounds
 from fluidtool.distribute.pserver.server import ParameterServer
 from fluidtool.distribute.pserver.store import Store
+from fluidtool.distribute.pserver.stragglers import Watch
 from fluidtool.distribute.rpc.handler import Barrier, Call, Message, NotFound, Refused, Value
 
 
@@ -33,9 +36,11 @@ class SynchronousServer(ParameterServer):
         *,
         first_round: int = 0,
         after_round: Callable[[int], None] = lambda number: None,
+        watch: Watch | None = None,
     ) -> None:
         super().__init__(store, roster, limits, endpoint)
         self._expected, self._update, self._after_round = expected, update, after_round
+        self.watch, self._first = watch, first_round
         self.rounds = Rounds(first_round)
         self._received: dict[str, tuple[Value, int | None]] = {}
 
@@ -43,6 +48,10 @@ class SynchronousServer(ParameterServer):
     def step(self) -> int:
         """The round that it is in."""
         return self.rounds.number
+
+    def trainer_metrics(self) -> list[Family]:
+        """Who is late, if anybody looks."""
+        return [] if self.watch is None else of_trainers(self.watch.seen.seconds(), self.watch.seen.late, None)
 
     # -- the main loop
     def _serve(self) -> None:
@@ -59,16 +68,30 @@ class SynchronousServer(ParameterServer):
     def _gather(self) -> dict[str, Value] | None:
         """Open a round, wait for its gradients, and take them; None when nobody is left."""
         self._turn(self.rounds.begin)
+        if self.watch is not None:
+            self.watch.open()
         with self._arrived:
             if not self._until(self._all_sent):
                 return None
+            self._watch_out()
             self.rounds.close()
             received, self._received = self._received, {}
         return {name: value for name, (value, _) in received.items()}
 
+    def _check_limits(self) -> None:
+        self._watch_out()
+        super()._check_limits()
+
+    def _watch_out(self) -> None:
+        """See whether a trainer is much later than the others."""
+        if self.watch is not None and self.rounds.updated > self._first:
+            self.watch.check(self.roster.missing(()), self.rounds.number)
+
     def _give(self) -> bool:
         """Give the parameters of the round to all; False when nobody is left."""
         self._turn(self.rounds.give)
+        if self.watch is not None:
+            self.watch.open()
         self._after_round(self.rounds.number)
         with self._arrived:
             return self._until_fetched()
@@ -130,6 +153,8 @@ class SynchronousServer(ParameterServer):
         with self._lock:
             self._admit(Asked.SENT if sends else Asked.FETCHED, call, trainer)
             (self.rounds.sent if sends else self.rounds.fetched).add(call, trainer)
+            if self.watch is not None and trainer is not None:
+                self.watch.arrive(trainer)
             if self._all_sent() if sends else self._all_fetched():
                 self._arrived.notify_all()
 

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from fluidtool.distribute.rpc.calls import Pending, Transport, UnaryTransport
-from fluidtool.distribute.rpc.handler import NUMBERED, Barrier, Message, NotFound, Refused, RemoteError, Value
+from fluidtool.distribute.rpc.handler import NUMBERED, TERM, Barrier, Message, NotFound, Refused, RemoteError, Value
 from fluidtool.distribute.rpc.lasting import LastingTransport
-from fluidtool.distribute.rpc.methods import COMPLETE, POSITION, SAVE, WITHOUT_BARRIER, Method
+from fluidtool.distribute.rpc.methods import COMPLETE, JOIN, LEAVE, POSITION, ROLL, SAVE, WITHOUT_BARRIER, Method
 from fluidtool.distribute.rpc.options import Options, load_grpc
 from fluidtool.distribute.rpc.service import CALL_KEY, OWN_SERVICE, TRAINER_KEY, VERSION, WHOLE_MESSAGES
 from fluidtool.distribute.rpc.sockets.line import Lines
@@ -131,6 +131,34 @@ class Client:
     def number_updates(self, step: int) -> None:
         """What is sent next belongs to this step, from 1, of an asynchronous job; a fetch barrier ends it."""
         self.step = NUMBERED + step
+
+    # -- elastic jobs
+    def join(self) -> tuple[int, int]:
+        """Take part from the next round that opens, of the server that keeps the roll; waits for that. The term, and the round
+        whose parameters are to be fetched first. Raises LeftOut.
+        """
+        term, number = self._asked(JOIN, secrets.token_hex(8))
+        return term, number
+
+    def begin(self, term: int, number: int) -> None:
+        """What comes next is of this term, and of the step after round `number` was fetched."""
+        self.step = TERM * term + number
+
+    def end_step(self) -> None:
+        """The step is over; servers of elastic jobs need not be told."""
+        self.step += 1
+
+    def roll(self) -> list[int]:
+        """The trainers of the round that this step belongs to; waits until it is open. Raises LeftOut."""
+        return self._asked(ROLL)
+
+    def leave(self) -> bool:
+        """Take part no more; whether this trainer has to make one more step, which the others count on."""
+        return self._asked(LEAVE) == [1]
+
+    def _asked(self, name: str, out_name: str = "") -> list[int]:
+        found = self.get(name, out_name, with_barrier=False)
+        return [int(number) for number in found.numpy()] if isinstance(found, LoDTensor) else []
 
     # -- answers
     def wait(self, pending: Pending) -> Message:

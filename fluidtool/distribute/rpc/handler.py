@@ -18,6 +18,7 @@ from fluidtool.tensor import LoDTensor, SelectedRows
 
 Value = LoDTensor | SelectedRows
 NUMBERED = 1 << 32  # more than any count of fetch barriers
+TERM = 1 << 40  # of an elastic job: a trainer's term times this, and its step, make the sequence of a call
 
 
 class RemoteError(FluidError, ConnectionError):
@@ -49,6 +50,12 @@ class Late(RemoteError):
     """A deadline passed while waiting for the others (DEADLINE_EXCEEDED)."""
 
     code = "FT804"
+
+
+class LeftOut(RemoteError):
+    """The round goes on without this trainer, which may join again (ABORTED)."""
+
+    code = "FT805"
 
 
 class Waits(Exception):
@@ -108,6 +115,16 @@ class Call:
     def update_step(self) -> int | None:
         """The step, from 1, of a trainer that numbers its updates."""
         return None if self.sequence is None or self.sequence < NUMBERED else self.sequence - NUMBERED
+
+    @property
+    def term(self) -> int:
+        """Of an elastic job: which time of taking part this is, among those of all trainers; 0 before a trainer has joined."""
+        return 0 if self.sequence is None else self.sequence // TERM
+
+    @property
+    def round(self) -> int:
+        """Of an elastic job: the step that the trainer is in."""
+        return 0 if self.sequence is None else self.sequence % TERM
 
     def is_active(self) -> bool:
         """Whether the peer still waits for the answer."""

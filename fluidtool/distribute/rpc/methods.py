@@ -13,6 +13,14 @@ WITHOUT_BARRIER = "@WITHOUT_BARRIER@RECV"
 SAVE = "SAVE@CHECKPOINTNOTIFY"
 POSITION = "POSITION@RECV"  # between roles of fluidtool: the last step of the trainer that the server's values contain
 
+# Between roles of an elastic job; each is asked for like a variable, and the answer is a list of numbers.
+JOIN = (
+    "JOIN@RECV"  # by a process that its out_name names: a term, and the step whose update comes before its first round
+)
+ROLL = "ROLL@RECV"  # who takes part in the round of this trainer's step
+LEAVE = "LEAVE@RECV"  # this trainer takes part no more
+CLOSED = "CLOSED@RECV"  # by a server: whose gradients count in a round
+
 
 class Method(IntEnum):
     """A method of the service; names are those of the wire, numbers are ours."""

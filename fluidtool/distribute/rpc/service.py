@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -77,6 +79,8 @@ class Server:
         options.security.check_address(endpoint)
         self._grpc, self._handler, self._options, self._ledger = grpc, handler, options, Ledger()
         self._lost, self._traffic = lost, traffic
+        self._streaming: Counter[int] = Counter()  # streams of each trainer
+        self._counting = threading.Lock()
         self._requests = Requests(options.limits)
         self._largest = min(options.limits.message + HEADER_ROOM, LARGEST_INT)
         self._pool = ThreadPoolExecutor(options.threads, thread_name_prefix=f"server {endpoint}")
@@ -205,6 +209,7 @@ class Server:
         caller, peer = self._caller(context), context.peer()
         rooms, room = self._stream_rooms, Room(peer, 0, context.cancel)
         reader = FrameReader(self._options.limits.message + HEADER_ROOM, partial(rooms.change, room))
+        self._note_stream(caller, 1)
         try:
             for chunk in requests:
                 if len(chunk) > CHUNK:
@@ -225,8 +230,18 @@ class Server:
             context.abort(self._code(status_of(error)), str(error))
         finally:
             rooms.arrived(room, 0)
-            if self._lost is not None and caller.trainer_id is not None:
-                self._lost(caller.trainer_id)
+            self._note_stream(caller, -1)
+
+    def _note_stream(self, caller: Caller, change: int) -> None:
+        """A stream begins or ends; a trainer whose last one ends is lost for now."""
+        trainer = caller.trainer_id
+        if trainer is None:
+            return
+        with self._counting:
+            self._streaming[trainer] += change
+            is_last = not self._streaming[trainer]
+        if is_last and self._lost is not None:
+            self._lost(trainer)
 
     def _reply(self, frame: Frame, caller: Caller, call: Call) -> tuple[list[Buffer], bool]:
         """The frame that answers, and whether the stream goes on."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from fluidtool.distribute.rpc.handler import Gone, Late, NotFound, Refused, RemoteError
+from fluidtool.distribute.rpc.handler import Gone, Late, LeftOut, NotFound, Refused, RemoteError
 from fluidtool.errors import FluidError
 
 OK, INVALID_ARGUMENT, DEADLINE_EXCEEDED, NOT_FOUND, PERMISSION_DENIED = 0, 3, 4, 5, 7
-RESOURCE_EXHAUSTED, FAILED_PRECONDITION, UNIMPLEMENTED, INTERNAL, UNAVAILABLE, UNAUTHENTICATED = 8, 9, 12, 13, 14, 16
+RESOURCE_EXHAUSTED, FAILED_PRECONDITION, ABORTED, UNIMPLEMENTED, INTERNAL = 8, 9, 10, 12, 13
+UNAVAILABLE, UNAUTHENTICATED = 14, 16
 
 _ERRORS: dict[int, type[RemoteError]] = {
     INVALID_ARGUMENT: Refused,
@@ -15,6 +16,7 @@ _ERRORS: dict[int, type[RemoteError]] = {
     PERMISSION_DENIED: Refused,
     RESOURCE_EXHAUSTED: Refused,
     FAILED_PRECONDITION: Gone,
+    ABORTED: LeftOut,
     UNAVAILABLE: Gone,
     UNAUTHENTICATED: Refused,
 }
@@ -22,6 +24,7 @@ _STATUSES = (
     (NotFound, NOT_FOUND),
     (Refused, INVALID_ARGUMENT),
     (Gone, FAILED_PRECONDITION),
+    (LeftOut, ABORTED),
     (Late, DEADLINE_EXCEEDED),
 )
 

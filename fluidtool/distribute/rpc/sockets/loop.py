@@ -377,10 +377,14 @@ class Loop:
         self._space.leave_all(connection)
         if self._connections.get(connection.client.name) is connection:
             del self._connections[connection.client.name]
-        if self._lost is not None:
+        if self._lost is not None and not self._has_another(connection.client.trainer_id):
             self._lost(connection.client.trainer_id)
         if self._waiting:
             self._soon.append(self._give_room)
+
+    def _has_another(self, trainer_id: int) -> bool:
+        """Whether a trainer has a socket: a process of it that was started again, or another connection of the same one."""
+        return any(each.client.trainer_id == trainer_id for each in self._watched)
 
     # -- room for long contents
     def _make_room(self, connection: Connection, size: int) -> bool:
