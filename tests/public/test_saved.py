@@ -120,7 +120,9 @@ def test_the_order_of_names_that_a_loop_reads_is_no_difference() -> None:
         program.create_block()
         program.rollback()
         inputs, outputs = {"X": names, "Condition": ["a"]}, {"Out": names, "StepScopes": ["scopes"]}
-        program.global_block().append_op("while", inputs=inputs, outputs=outputs, attrs={"sub_block": program.block(1)})
+        program.global_block().append_op(
+            type="while", inputs=inputs, outputs=outputs, attrs={"sub_block": program.block(1)}
+        )
         return program
 
     assert not list(saved.program_faults(loop(["a", "b"]), loop(["b", "a"])))
