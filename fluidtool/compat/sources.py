@@ -66,6 +66,11 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "paddle.fluid.proto.profiler.profiler_pb2": ("fluidtool.proto.profiler_pb2",),
     "paddle.fluid.proto.trainer_desc_pb2": ("fluidtool.proto.trainer_desc_pb2",),
     "paddle.fluid.wrapped_decorator": ("fluidtool.compat.decorators",),
+    **{
+        f"paddle.fluid.{name}.core": ("fluidtool.fluid.core", "fluidtool.compat.predictor")
+        for name in ["backward", "compiler", "data_feeder", "executor", "framework", "initializer", "io", "optimizer"]
+    },
+    "paddle.fluid.framework.unique_name": ("fluidtool.ir.unique_name",),
     "paddle.fluid.layers.core": ("fluidtool.fluid.core", "fluidtool.compat.predictor"),
     "paddle.fluid.layers": ("fluidtool.fluid.layers", *_INNER),
     "paddle.fluid.layers.math_op_patch": ("fluidtool.fluid.variable_operators",),
