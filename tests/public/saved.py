@@ -89,7 +89,9 @@ def apart(ours: Contents, theirs: Contents) -> Apart:
     for name in both:
         mine, other = ours[name], theirs[name]
         if isinstance(mine, Program) and isinstance(other, Program):
-            faults += [f"{name}: {fault}" for fault in program_faults(mine, other)]
+            found = list(program_faults(mine, other))
+            faults += [f"{name}: {fault}" for fault in found if isinstance(fault, str)]
+            largest = max([largest, *(fault for fault in found if isinstance(fault, float))])
         elif isinstance(mine, Program) or isinstance(other, Program):
             faults.append(f"{name} is a program on one side")
         else:
@@ -97,8 +99,11 @@ def apart(ours: Contents, theirs: Contents) -> Apart:
     return Apart(len(both), tuple(faults), largest)
 
 
-def program_faults(ours: Program, theirs: Program) -> Iterator[str]:
-    """What the operators of two programs, and the variables that they keep, differ in; not the shapes of what they compute."""
+def program_faults(ours: Program, theirs: Program) -> Iterator[str | float]:
+    """What the operators of two programs, and the variables that they keep, differ in; not the shapes of what they compute.
+
+    Where numbers of attributes differ, as scales of trained weights do: by how much, of the largest number.
+    """
     for block in difference(ours, theirs).blocks:
         for op in block.operators:
             yield from _operator_faults(op)
@@ -112,13 +117,19 @@ def _sides(ours: Program, theirs: Program, block: Any) -> tuple[tuple[Program, i
     return (ours, block.left), (theirs, block.right)
 
 
-def _operator_faults(op: OperatorDifference) -> Iterator[str]:
+def _operator_faults(op: OperatorDifference) -> Iterator[str | float]:
     if op.left is None or op.right is None:
         yield f"only {'Paddle' if op.left is None else 'fluidtool'} has {op.type} ({', '.join(op.left_names or op.right_names)})"
         return
     for change in op.changes:
-        if not (op.type in UNORDERED and _same_set(change)):
+        if _is_of_floats(change.left) and _is_of_floats(change.right):
+            yield _apart(np.atleast_1d(change.left), np.atleast_1d(change.right))
+        elif not (op.type in UNORDERED and _same_set(change)):
             yield f"{op.type}: {change.field} is {change.left} here, {change.right} there"
+
+
+def _is_of_floats(value: Any) -> bool:
+    return isinstance(value, float) or (isinstance(value, list) and all(isinstance(each, float) for each in value))
 
 
 def _same_set(change: Change) -> bool:

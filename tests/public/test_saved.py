@@ -129,6 +129,16 @@ def test_the_order_of_names_that_a_loop_reads_is_no_difference() -> None:
     assert list(saved.program_faults(loop(["a", "b"]), loop(["a", "c"])))
 
 
+def test_numbers_of_attributes_are_apart_as_parameters_are() -> None:
+    def scaled(by: float) -> fluid.Program:
+        program = fluid.Program()
+        with fluid.program_guard(program, fluid.Program()), fluid.unique_name.guard():
+            fluid.layers.scale(fluid.data("x", [None, 3], "float32"), by)
+        return program
+
+    assert saved.apart({"model": scaled(1.0)}, {"model": scaled(2.0)}) == saved.Apart(1, (), 0.5)
+
+
 def test_a_script_that_only_saves_counts_and_passes(tmp_path: Path) -> None:
     same = contents(tmp_path / "a", save)
     other = contents(tmp_path / "b", lambda folder: save(folder, activation="tanh"))
