@@ -78,6 +78,8 @@ def run(engine: Engine, tree: Path, command: Command, records: Path, seconds: fl
     It may take so many seconds of a processor, and WAITING times as many by the clock: a busy machine makes no difference.
     """
     folder = tree / (command.script.parent if command.folder is None else command.folder)
+    if not folder.is_dir():
+        return Run("no such folder", [])
     records.unlink(missing_ok=True)
     before = saved.marks(tree)
     environment = {

@@ -121,6 +121,12 @@ def test_a_moved_run_starts_one_ulp_off(tmp_path: Path) -> None:
     assert 0 < max(apart) < 1e-5
 
 
+def test_a_folder_that_a_branch_lacks_is_said(tmp_path: Path) -> None:
+    command = runs.Command(Path("nosuch/train.py"))
+    found = runs.run(runs.fluidtool(""), tmp_path, command, tmp_path / "records", 1, 1)
+    assert found.ending == "no such folder"
+
+
 def test_names_are_followed_through_imports() -> None:
     source = "import paddle.fluid as fluid\nfrom paddle.fluid.layers import fc as dense\ndense(fluid.ParamAttr().name)\nx.y\n"
     assert names.names_used(source) == {"paddle.fluid.layers.fc", "paddle.fluid.ParamAttr"}
