@@ -1,4 +1,4 @@
 """`paddle.fluid.dygraph`: packages that have classes of dynamic graphs can be imported, and their static graphs used.
 
-Dynamic graphs themselves are not supported: whoever makes a layer or enters `guard` gets UnsupportedOperatorError.
+Dynamic graphs themselves are not supported: making a layer or entering `guard` raises UnsupportedOperatorError.
 """
