@@ -959,6 +959,7 @@ TRAITS: dict[str, Traits] = {
     "conv2d_transpose": Traits(weight="Filter", channel_axis=1),
     "conv3d": Traits(weight="Filter", channel_axis=0),
     "conv3d_transpose": Traits(weight="Filter", channel_axis=1),
+    "create_py_reader": Traits(held="blocking_queue"),
     "ctc_align": Traits(lod_branch="Input"),
     "cumsum": Traits(gradient_scope=False),
     "decayed_adagrad": Traits(sharded=("Moment",)),

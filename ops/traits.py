@@ -29,6 +29,7 @@ class Traits:
     lod_branch: the input that it treats differently if it has a LoD.
     weight: the input that learned weights come by. channel_axis: which of their axes is that of the output channels.
     shapes: the inputs of which it reads shapes, data types and LoDs, but no numbers.
+    held: the input that Python puts into the scope, and that no block need declare.
     """
 
     gradient_scope: bool = True
@@ -42,6 +43,7 @@ class Traits:
     weight: str = ""
     channel_axis: int = -1
     shapes: tuple[str, ...] = ()
+    held: str = ""
 
     def declared(self) -> dict[str, object]:
         """The traits that are not the defaults, by name."""
@@ -55,7 +57,7 @@ class Traits:
             *(self.sharded or ()),
             *conditional,
             *self.shapes,
-            *filter(None, (self.table, self.lod_branch, self.weight)),
+            *filter(None, (self.table, self.lod_branch, self.weight, self.held)),
         )
 
 

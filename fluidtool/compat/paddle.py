@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from fluidtool.compat import version
 from fluidtool.errors import UnsupportedOperatorError
 from fluidtool.fluid import layers
 from fluidtool.fluid.framework import default_main_program, default_startup_program
@@ -14,6 +15,7 @@ from fluidtool.ir import Variable
 from fluidtool.tensor import CPUPlace, CUDAPinnedPlace, CUDAPlace
 
 __version__ = "1.8.5"
+__git_commit__ = version.commit
 
 __all__ = [
     "CPUPlace",

@@ -13,6 +13,7 @@ import fluidtool
 from fluidtool.compat import python2
 from fluidtool.compat.children import children_know_paddle
 from fluidtool.compat.cpu import on_cpu
+from fluidtool.compat.removed.feeds import narrow_feeds
 from fluidtool.compat.removed.giving import old_names
 from fluidtool.compat.removed.notes import Notes
 from fluidtool.compat.standin import install
@@ -64,6 +65,7 @@ def _environment(dialect: Dialect, path: Path) -> Iterator[None]:
     notes = Notes()
     with install(on_cpu(notes.say) if dialect.on_cpu else None), old_names(notes), ExitStack() as stack:
         stack.enter_context(children_know_paddle(dialect.on_cpu))
+        stack.enter_context(narrow_feeds(notes))
         if dialect.python2:
             stack.enter_context(python2.imports_translated(path.parent))
         yield

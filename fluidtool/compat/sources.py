@@ -8,6 +8,10 @@ _LAYERS = (
     "nn tensor ops control_flow io loss metric_op detection learning_rate_scheduler sequence_lod rnn distributions"
 )
 
+_DYNAMIC = (
+    "backward_strategy base checkpoint container jit layers learning_rate_scheduler nn parallel tracer math_op_patch"
+)
+_DYGRAPH = ("fluidtool.compat.dygraph.base", "fluidtool.compat.dygraph.nn")
 _DATASETS = (
     "cifar common conll05 flowers image imdb imikolov mnist movielens mq2007 sentiment uci_housing voc2012 wmt14 wmt16"
 )
@@ -18,8 +22,8 @@ _INNER = ("fluidtool.fluid.layer_helper", "fluidtool.fluid.framework", "fluidtoo
 SOURCES: dict[str, tuple[str, ...]] = {
     "paddle": ("fluidtool.compat.paddle",),
     "paddle.dataset": (),
-    "paddle.fluid": ("fluidtool.fluid", "fluidtool.fluid.data_feeder"),
-    "paddle.fluid.core": ("fluidtool.fluid.core", "fluidtool.compat.predictor"),
+    "paddle.fluid": ("fluidtool.fluid", "fluidtool.fluid.data_feeder", "fluidtool.compat.dygraph.nn"),
+    "paddle.fluid.core": ("fluidtool.fluid.core", "fluidtool.compat.predictor", "fluidtool.compat.dygraph.nn"),
     "paddle.fluid.data_feeder": ("fluidtool.fluid.data_feeder", "fluidtool.fluid.checks"),
     "paddle.fluid.framework": (
         "fluidtool.fluid.framework",
@@ -66,6 +70,11 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "paddle.fluid.proto.profiler.profiler_pb2": ("fluidtool.proto.profiler_pb2",),
     "paddle.fluid.proto.trainer_desc_pb2": ("fluidtool.proto.trainer_desc_pb2",),
     "paddle.fluid.wrapped_decorator": ("fluidtool.compat.decorators",),
+    **{
+        f"paddle.fluid.{name}.core": ("fluidtool.fluid.core", "fluidtool.compat.predictor")
+        for name in ["backward", "compiler", "data_feeder", "executor", "framework", "initializer", "io", "optimizer"]
+    },
+    "paddle.fluid.framework.unique_name": ("fluidtool.ir.unique_name",),
     "paddle.fluid.layers.core": ("fluidtool.fluid.core", "fluidtool.compat.predictor"),
     "paddle.fluid.layers": ("fluidtool.fluid.layers", *_INNER),
     "paddle.fluid.layers.math_op_patch": ("fluidtool.fluid.variable_operators",),
@@ -86,6 +95,8 @@ SOURCES: dict[str, tuple[str, ...]] = {
         f"paddle.fluid.layers.{name}": ("fluidtool.fluid.layers", f"fluidtool.fluid.layers.{name}", *_INNER)
         for name in _LAYERS_OF_OURS.split()
     },
+    "paddle.fluid.dygraph": _DYGRAPH,
+    **{f"paddle.fluid.dygraph.{name}": _DYGRAPH for name in _DYNAMIC.split()},
     **{f"paddle.dataset.{name}": (f"fluidtool.compat.dataset.{name}",) for name in _DATASETS.split()},
 }
 

@@ -28,8 +28,9 @@ class StandIn(ModuleType):
         self.__dict__["_fluidtool_replaced"] = replaced
         self.__all__ = public_names(name, sources)
         for source in sources:
-            if hasattr(source, "__version__"):
-                self.__version__ = source.__version__
+            for kept in ("__version__", "__git_commit__"):
+                if hasattr(source, kept):
+                    setattr(self, kept, getattr(source, kept))
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set a name; a module below that has been imported hides no function or class (`layers.rnn` is both)."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from random import random
 from typing import Any
 
 from fluidtool.errors import ArgumentTypeError, UsageError
@@ -28,6 +29,11 @@ class _Current:
     startup = Program()
     scopes: tuple[str, ...] = ()
     scope_counts: tuple[Counter[str], ...] = (Counter(),)
+
+
+def generate_control_dev_var_name() -> str:
+    """A name for a variable that only orders operators."""
+    return f"{CONTROL_DEP_VAR_PREFIX}@{random()}"
 
 
 def default_main_program() -> Program:

@@ -5,10 +5,11 @@ Dicts are in the order of their sorted keys; strings are leaves (Paddle 1.8.5 la
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from fluidtool.errors import ArgumentTypeError, UsageError
+from fluidtool.ir import Variable
 
 
 def is_sequence(value: Any) -> bool:
@@ -42,6 +43,20 @@ def convert_to_list(value: Any, n: int, name: str, dtype: type = int) -> list[An
                 f"type {type(single)}"
             ) from None
     return values
+
+
+def _is_symmetric_padding(padding: Sequence[Any], data_dim: int) -> bool:
+    """Whether each dimension is padded alike on both sides: `data_dim` numbers, or two for each. Raises UsageError."""
+    if len(padding) not in (data_dim, 2 * data_dim):
+        raise UsageError(
+            f"padding of {data_dim} dimensions takes {data_dim} or {2 * data_dim} numbers, found {padding}"
+        )
+    return len(padding) == data_dim or list(padding[::2]) == list(padding[1::2])
+
+
+def _contain_var(list_or_tuple: Iterable[Any]) -> bool:
+    """Whether one of the values is a variable."""
+    return any(isinstance(item, Variable) for item in list_or_tuple)
 
 
 def flatten(nest: Any) -> list[Any]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fluidtool.errors import ArgumentTypeError, ProgramError
 from fluidtool.ir.original import Original
+from fluidtool.ir.roles import ROLE_ATTR, OpRole
 from fluidtool.ir.variable import Variable
 from fluidtool.proto.enums import VARIABLES, AttrType
 
@@ -265,6 +266,14 @@ class Operator:
         """The indexes held by a BLOCKS attribute."""
         return [int(index) for index in self.attr(name)]
 
+    def _blocks_attr(self, name: str) -> list[Block]:
+        """The blocks that a BLOCKS attribute names."""
+        return [self._block.program.block(index) for index in self.blocks_attr_ids(name)]
+
+    def _is_optimize_op(self) -> bool:
+        """Whether an optimizer has appended the operator."""
+        return bool(int(self.get_attr(ROLE_ATTR, 0)) & OpRole.Optimize)
+
     def sub_blocks(self) -> list[int]:
         """The indexes of every block that this operator's attributes name."""
         found: list[int] = []
@@ -299,6 +308,8 @@ class Operator:
     _rename_input = rename_input
     _rename_output = rename_output
     _set_attr = set_attr
+    _update_desc_attr = set_attr
+    _remove_attr = remove_attr
     _block_attr = block_attr_block
     _block_attr_id = block_attr_id
     _blocks_attr_ids = blocks_attr_ids

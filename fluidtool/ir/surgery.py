@@ -256,7 +256,7 @@ def _prune_block(
         fed_back = written & feeds
         if parent < 0:
             fed_back = fed_back.intersection(op.input_arg_names) if op.sub_blocks() else set()
-        if id(op) in marked or op.is_target or ((wanted & written or fed_back) and not trains):
+        if id(op) in marked or ((wanted & written or fed_back) and not trains):
             kept.append(op)
             wanted |= ({*op.input_arg_names} | hidden_reads(op)) - feeds
             if op.sub_blocks():
@@ -266,7 +266,7 @@ def _prune_block(
     out.blocks.append(new)
     for op in reversed(kept):
         copy = copy_operator(op, new)
-        copy.is_target = op.is_target or id(op) in marked
+        copy.is_target = False
         new.ops.append(copy)
         _prune_sub_blocks(program, out, op, copy, feeds, marked)
     names = {name for op in new.ops for name in _names(op)}
@@ -310,6 +310,8 @@ def inference_optimize(program: Program, prune_read_op: bool = True) -> Program:
             block.ops = block.ops[reads[0] + 1 :]
         for name in [name for name, var in block.vars.items() if var.type == VarType.READER]:
             block.remove_var(name)
+    for op in (op for block in out.blocks for op in block.ops):
+        op.is_target = False
     set_is_test(out)
     return out
 

@@ -15,7 +15,7 @@ from fluidtool.io.layout import ModelFiles
 from fluidtool.io.parameters import persistables
 from fluidtool.ir import Block, Operator, Program
 from fluidtool.ops.gradient import EMPTY, GRAD
-from fluidtool.ops.registry import find_op, get_op
+from fluidtool.ops.registry import find_op, get_op, traits_of
 from fluidtool.ops.validation import Broken, schema_faults
 from fluidtool.passes.findings import Finding, at
 from fluidtool.passes.security import not_allowed
@@ -103,7 +103,8 @@ class _Flow:
 
     def _follow(self, block: Block, defined: Defined, lenient: bool) -> None:
         for position, op in enumerate(block.ops):
-            for name in dict.fromkeys(op.input_arg_names):
+            held = op.inputs.get(traits_of(op.type).held, [])
+            for name in dict.fromkeys(name for name in op.input_arg_names if name not in held):
                 self._read(op, position, name, defined, lenient)
             for index in op.sub_blocks():
                 if index > block.idx:

@@ -62,7 +62,8 @@ class LoDTensor:
         return np.asarray(self.array.get() if hasattr(self.array, "get") else self.array)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
-        array = self.numpy()
+        """The value on the host; an empty one without memory (Paddle 1.8.5 tensor_py.h)."""
+        array = np.empty(0) if self.array is None else self.numpy()
         if dtype is not None and array.dtype != dtype:
             return array.astype(dtype)
         return array.copy() if copy else array

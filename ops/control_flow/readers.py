@@ -14,6 +14,7 @@ from fluidtool.errors import OperatorError
 from fluidtool.ops.context import OpContext
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import INTS, required
+from fluidtool.ops.traits import Traits
 from fluidtool.records import dataclass
 from fluidtool.tensor import LoDTensor, numpy_dtype
 
@@ -123,6 +124,7 @@ class Reader:
         "device_index": 0,
         "device_count": 1,
     },
+    traits=Traits(held="blocking_queue"),
     raw=True,
     side_effects=True,
 )

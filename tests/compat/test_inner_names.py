@@ -17,6 +17,13 @@ from fluidtool.proto.enums import VarType
 NAMES = """
 paddle.compat.to_text
 paddle.version.full_version
+paddle.fluid.framework.core.CPUPlace
+paddle.fluid.framework.generate_control_dev_var_name
+paddle.fluid.framework.unique_name.generate
+paddle.fluid.layers.layer_function_generator.templatedoc
+paddle.fluid.layers.utils._contain_var
+paddle.fluid.layers.utils._is_symmetric_padding
+paddle.fluid.optimizer.core.op_proto_and_checker_maker
 paddle.fluid.backward._append_grad_suffix_
 paddle.fluid.backward.calc_gradient
 paddle.fluid.contrib.decoder.beam_search_decoder.BeamSearchDecoder
@@ -66,7 +73,6 @@ def test_a_name_is_where_paddle_has_it(path: str) -> None:
     [
         ("paddle.fluid.incubate.fleet.parameter_server", "pslib", "fleet.parameter_server.distribute_transpiler"),
         ("paddle.fluid.incubate.fleet", "utils", "files of this machine"),
-        ("paddle.fluid", "dygraph", "dynamic graphs are not supported"),
     ],
 )
 def test_what_is_not_offered_says_what_to_use_instead(module: str, name: str, instead: str) -> None:

@@ -106,3 +106,21 @@ def test_blocks_change(program: Program) -> None:
     assert found.name() == "x"
     inner._set_forward_block_idx(0)
     assert inner.get_forward_block_idx() == 0
+
+
+def test_operators_have_paddles_inner_methods(program: Program) -> None:
+    op = program.global_block().ops[1]
+    op._update_desc_attr("op_role", 2)
+    assert op.attr("op_role") == 2
+    assert op._is_optimize_op()
+    op._remove_attr("op_role")
+    assert not op.has_attr("op_role")
+    assert not op._is_optimize_op()
+
+
+def test_the_blocks_of_an_attribute_are_found(program: Program) -> None:
+    program.create_block()
+    program.rollback()
+    op = program.global_block().ops[1]
+    op.set_attr("blocks", [program.block(1)], AttrType.BLOCKS)
+    assert op._blocks_attr("blocks") == [program.block(1)]

@@ -108,7 +108,18 @@ def test_prune_keeps_what_the_target_needs_in_order() -> None:
     pruned = net.program.prune("c")
     assert types(pruned) == ["tanh", "tanh", "elementwise_add"]
     assert list(pruned.global_block().vars) == ["x", "a", "b", "c"]
-    assert pruned.global_block().ops[-1].is_target
+
+
+def test_a_cut_program_has_no_marks_of_targets() -> None:
+    net = Net()
+    net.chain("a", "b")
+    net.step("a", "side")
+    for op in net.program.global_block().ops:
+        op.is_target = True
+    pruned = net.program.prune("b")
+    assert types(pruned) == ["tanh", "tanh"]
+    for cut in (pruned, net.program.inference_optimize()):
+        assert not any(op.is_target for op in cut.global_block().ops)
 
 
 @pytest.mark.parametrize("taken", [False, True])

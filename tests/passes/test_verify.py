@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fluidtool import fluid
 from fluidtool.io.layout import open_model
 from fluidtool.ir import Program
 from fluidtool.passes.findings import Finding
@@ -88,6 +89,17 @@ def test_an_undeclared_variable() -> None:
     program = linear_program()
     del program.global_block().vars["sum"]
     assert only(program).code == "FC102"
+
+
+def test_a_queue_that_python_keeps_need_not_be_declared() -> None:
+    program, startup = fluid.Program(), fluid.Program()
+    with fluid.program_guard(program, startup):
+        reader = fluid.layers.py_reader(2, [[-1, 3]], ["float32"])
+        fluid.layers.read_file(reader)
+    assert "FC102" not in {finding.code for made in (program, startup) for finding in verify(made)}
+    (creation,) = (op for op in startup.global_block().ops if op.type == "create_py_reader")
+    creation._rename_output(creation.output_arg_names[0], "nosuch")
+    assert "FC102" in {finding.code for finding in verify(startup)}
 
 
 def test_the_empty_name_is_no_variable() -> None:

@@ -9,11 +9,13 @@ import resource
 import signal
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from math import ceil
 from pathlib import Path
 from typing import Any
+
+from tests.public import saved
 
 RECORDING = Path(__file__).parent / "recording"
 TREE = Path(__file__).parents[2]
@@ -46,10 +48,11 @@ class Command:
 
 @dataclass(frozen=True)
 class Run:
-    """How a script ended: 'completed', 'out of time', or its last words; fetched: the values of each run."""
+    """How a script ended: 'completed', 'out of time', or its last words; fetched: the values of each run; what it saved."""
 
     ending: str
     fetched: list[list[Any]]
+    saved: saved.Contents = field(default_factory=dict)
 
     @property
     def completed(self) -> bool:
@@ -75,7 +78,10 @@ def run(engine: Engine, tree: Path, command: Command, records: Path, seconds: fl
     It may take so many seconds of a processor, and WAITING times as many by the clock: a busy machine makes no difference.
     """
     folder = tree / (command.script.parent if command.folder is None else command.folder)
+    if not folder.is_dir():
+        return Run("no such folder", [])
     records.unlink(missing_ok=True)
+    before = saved.marks(tree)
     environment = {
         **os.environ,
         "PYTHONPATH": engine.path.replace(HERE, str(tree)),
@@ -110,8 +116,9 @@ def run(engine: Engine, tree: Path, command: Command, records: Path, seconds: fl
         return Run("out of time", recorded(records))
     if done.returncode in OVER:
         return Run("out of time", recorded(records))
-    ending = "completed" if done.returncode == 0 else last_words(done.stderr.decode(errors="replace"))
-    return Run(ending, recorded(records))
+    if done.returncode == 0:
+        return Run("completed", recorded(records), saved.written(tree, before))
+    return Run(last_words(done.stderr.decode(errors="replace")), recorded(records))
 
 
 def last_words(text: str) -> str:

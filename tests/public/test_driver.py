@@ -48,7 +48,7 @@ def test_a_table_says_how_each_script_ran(public: Path, capsys: pytest.CaptureFi
     assert main([str(public), "--reference", "main", "--samples", "6", "--seconds", "60"]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert repository.commit_of(public, "main") in lines[0]
-    assert lines[4] == "| train.py |  | completed, 4 runs |  |  |"
+    assert lines[4] == "| train.py |  | completed, 4 runs |  |  |  |"
     assert lines[5].startswith("| infer.py |  | error: infer.py, line 2: fluid.layers.nosuch:")
     assert lines[-1] == "1 of 2 scripts that Paddle runs (2 in all)"
 
@@ -69,8 +69,8 @@ def test_commands_run_in_the_repositorys_folder(
     runs.write_text("# a comment\ntools/show.py --steps 'a b'\ntools/ show.py 1\n")
     assert main([str(public), "--runs", str(runs), "--data", str(data.parent)]) == 1
     rows = capsys.readouterr().out.splitlines()[4:6]
-    assert rows[0] == "| tools/show.py --steps a b |  | first line tools/show.py --steps a b |  |  |"
-    assert rows[1] == "| tools/show.py 1 |  | another show.py 1 |  |  |"
+    assert rows[0] == "| tools/show.py --steps a b |  | first line tools/show.py --steps a b |  |  |  |"
+    assert rows[1] == "| tools/show.py 1 |  | another show.py 1 |  |  |  |"
 
 
 VALUE = ([1], "float32", [2.0])
@@ -119,6 +119,12 @@ def test_a_moved_run_starts_one_ulp_off(tmp_path: Path) -> None:
     apart = comparison.differences(moved.fetched, kept.fetched)
     assert len(apart) == 5
     assert 0 < max(apart) < 1e-5
+
+
+def test_a_folder_that_a_branch_lacks_is_said(tmp_path: Path) -> None:
+    command = runs.Command(Path("nosuch/train.py"))
+    found = runs.run(runs.fluidtool(""), tmp_path, command, tmp_path / "records", 1, 1)
+    assert found.ending == "no such folder"
 
 
 def test_names_are_followed_through_imports() -> None:

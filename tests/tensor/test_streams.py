@@ -180,6 +180,11 @@ def test_the_message_names_the_file() -> None:
         read_tensor(b"", what="parameter file model/fc.w")
 
 
+def test_a_tensor_without_memory_is_an_empty_array() -> None:
+    array = np.array(LoDTensor())
+    assert (array.shape, array.dtype) == ((0,), np.float64)
+
+
 def test_a_tensor_without_memory_cannot_be_written() -> None:
     with pytest.raises(UninitializedError, match="has no memory"):
         write_tensor(LoDTensor())

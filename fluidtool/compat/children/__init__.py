@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from fluidtool.compat.cpu import on_cpu
+from fluidtool.compat.removed.feeds import narrow_feeds
 from fluidtool.compat.removed.giving import old_names
 from fluidtool.compat.removed.notes import Notes
 from fluidtool.compat.standin import install
@@ -35,4 +36,5 @@ def begin() -> None:
     notes, lasting = Notes(), ExitStack()
     lasting.enter_context(install(on_cpu(notes.say) if os.environ.get(DIALECT) == "cpu" else None))
     lasting.enter_context(old_names(notes))
+    lasting.enter_context(narrow_feeds(notes))
     atexit.register(lasting.close)
