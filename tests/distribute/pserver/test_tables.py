@@ -56,7 +56,7 @@ def test_an_unknown_table_is_not_found(monkeypatch: Patch) -> None:
     with serving(monkeypatch) as server:
         with pytest.raises(NotFound, match="keeps no variable other"):
             look_up(server, 1, table_name="other")
-        with pytest.raises(NotFound, match="looks up no rows of"):
+        with pytest.raises(NotFound, match="does not look up rows of"):
             look_up(server, 1, table_name="")
 
 
