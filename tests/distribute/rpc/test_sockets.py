@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import grpc
@@ -150,15 +150,19 @@ class TestAdmission:
 
     def test_strangers_who_say_nothing_keep_nobody_out(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(door, "MOST_STRANGERS", 8)
-        monkeypatch.setattr(door, "INTRODUCTION", 0.3)
-        with served(Keeper(w=tensor(1))) as server:
+        monkeypatch.setattr(door, "INTRODUCTION", 60.0)
+        with served(Keeper(w=tensor(1))) as server, ExitStack() as silent:
             port = offered(server).port
-            silent = [socket.create_connection(("127.0.0.1", port), 20) for _ in range(30)]
+            for _ in range(30):
+                silent.enter_context(socket.create_connection(("127.0.0.1", port), 20))
             client = connect(server.endpoint)
+            client.get("w")
+            assert server.loop is not None
+            server.loop.door.name = ""  # by the port, where the strangers are
+            way(client).cancel()
             assert client.get("w").shape() == [1]  # type: ignore[union-attr]
+            assert type(way(client)).__name__ == "Line"
             client.close()
-            for each in silent:
-                each.close()
 
 
 # ---------------------------------------------------------------- bytes that are no calls
