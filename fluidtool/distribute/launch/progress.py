@@ -66,7 +66,7 @@ class Reporter:
 
     def __init__(self, path: Path | None) -> None:
         self.last: Report | None = None
-        self._file = None if path is None else path.open("a", encoding="utf-8")
+        self._file = None if path is None else path.open("ab", buffering=0)
         self._due = 0.0
         self._held: Report | None = None
 
@@ -99,9 +99,11 @@ class Reporter:
         if self._held is None or self._file is None:
             return
         held, self._held = self._held, None
-        self._file.write(json.dumps(asdict(held)) + "\n")
-        self._file.flush()
         self._due = time.monotonic() + PAUSE
+        try:
+            self._file.write(f"{json.dumps(asdict(held))}\n".encode())
+        except OSError:
+            return  # a full disk ends no training; the next report says the same, and more
 
 
 class ProgressFile:
