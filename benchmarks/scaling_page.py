@@ -60,8 +60,8 @@ def points_text(figures: dict[str, Any]) -> str:
     counted = len(found["points"]) * (1 + quiet)
     clock = "" if quiet else ", so that times by the clock do not count"
     said = (
-        f"On {found['date']}, on {found['machine']}, {found['software']}; other work used {found['foreign']:.0%} of the processors"
-        f"{clock}. {counted - len(wrong)} of {counted} figures that count are within 15 %."
+        f"On {found['date']}, on {found['machine']}, {found['software']}; other work used {found['foreign']:.0%} of the "
+        f"processors{clock}.\n{counted - len(wrong)} of {counted} figures that count are within 15 %."
     )
     return f"{said}\n\n{table(found)}"
 
