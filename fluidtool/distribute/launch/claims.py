@@ -42,7 +42,7 @@ def claimed(folder: Path | None, *, alone: bool = True) -> Iterator[None]:
 
 
 def _opened(folder: Path) -> IO[str] | None:
-    """The file that is locked; None where it cannot be made, which whoever saves will notice."""
+    """The file that is locked; None where it cannot be made, which saving will tell."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         return (folder / CLAIM).open("a+")
