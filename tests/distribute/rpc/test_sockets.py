@@ -164,6 +164,23 @@ class TestAdmission:
             assert type(way(client)).__name__ == "Line"
             client.close()
 
+    def test_one_that_is_turned_away_when_it_says_something_ends_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(door, "MOST_STRANGERS", 1)
+        with served(Keeper(w=tensor(1))) as server, ExitStack() as strangers:
+            assert server.loop is not None
+            address = ("127.0.0.1", offered(server).port)
+            first = strangers.enter_context(socket.create_connection(address, 20))
+            assert eventually(lambda: len(server.loop.door._strangers) == 1)  # type: ignore[union-attr]
+            server.loop._call_soon(lambda: time.sleep(0.5))  # what comes meanwhile is seen together
+            time.sleep(0.1)
+            strangers.enter_context(socket.create_connection(address, 20))
+            first.sendall(b"x")
+            assert is_closed(first)
+            client = connect(server.endpoint)
+            assert client.get("w").shape() == [1]  # type: ignore[union-attr]
+            assert type(way(client)).__name__ == "Line"
+            client.close()
+
 
 # ---------------------------------------------------------------- bytes that are no calls
 class TestMalformed:

@@ -93,6 +93,8 @@ class Door:
 
     def _introduce(self, stranger: Stranger, events: int) -> None:
         """Read a ticket, and not a byte more."""
+        if stranger not in self._strangers:
+            return  # turned away in the round of the loop in which it said something
         try:
             data = stranger.socket.recv(FIRST_BYTES - len(stranger.data))
         except BlockingIOError:
