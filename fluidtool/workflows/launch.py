@@ -93,8 +93,10 @@ def launch(
             "started by itself",
             hint=Hint("give engine='local' or role=", "give --engine local, or start each role with --role"),
         )
-    folder = blueprint.checkpoints.folder
-    with claimed(folder, alone=options.role is None and options.engine != "mpi"):
+    joins = options.role is not None and blueprint.elastic.least is not None  # a job that may run already
+    with claimed(
+        None if joins else blueprint.checkpoints.folder, alone=options.role is None and options.engine != "mpi"
+    ):
         if options.role is not None:
             return _one_role(blueprint, options, options.role, show)
         return engines[options.engine](blueprint, options, show, play)

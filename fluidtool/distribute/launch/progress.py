@@ -85,8 +85,7 @@ class Reporter:
     def tell(self, note: Note) -> None:
         """Say something of a trainer."""
         if self._file is not None:
-            self._file.write(json.dumps(asdict(note)) + "\n")
-            self._file.flush()
+            self._append(asdict(note))
 
     def close(self) -> None:
         """Write what is held back."""
@@ -100,8 +99,12 @@ class Reporter:
             return
         held, self._held = self._held, None
         self._due = time.monotonic() + PAUSE
+        self._append(asdict(held))
+
+    def _append(self, fields: Mapping[str, Any]) -> None:
+        assert self._file is not None
         try:
-            self._file.write(f"{json.dumps(asdict(held))}\n".encode())
+            self._file.write(f"{json.dumps(fields)}\n".encode())
         except OSError:
             return  # a full disk ends no training; the next report says the same, and more
 
