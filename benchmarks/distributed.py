@@ -47,11 +47,13 @@ def environment(module: str) -> dict[str, str]:
 
 
 @contextmanager
-def job(python: str, module: str, network: str, mode: str, steps: int) -> Iterator[list[subprocess.Popen[str]]]:
+def job(
+    python: str, module: str, network: str, mode: str, steps: int, servers: int = SERVERS, trainers: int = TRAINERS
+) -> Iterator[list[subprocess.Popen[str]]]:
     """The servers and trainers of a running job; its servers are ended with it (Paddle's never end by themselves)."""
-    endpoints = free_endpoints(SERVERS)
-    tail = [endpoints, str(TRAINERS), str(steps), str(BURSTS), mode]
-    roles = [("pserver", n) for n in range(SERVERS)] + [("trainer", n) for n in range(TRAINERS)]
+    endpoints = free_endpoints(servers)
+    tail = [endpoints, str(trainers), str(steps), str(BURSTS), mode]
+    roles = [("pserver", n) for n in range(servers)] + [("trainer", n) for n in range(trainers)]
     started = []
     try:
         for role, number in roles:
@@ -83,26 +85,28 @@ class Speed:
     loss: float
 
 
-def measure(python: str, module: str, network: str, mode: str) -> Speed:
-    """One job. What servers use before the second burst does not count."""
-    steps = STEPS[network]
-    with job(python, module, network, mode, steps) as roles:
-        trainers = roles[SERVERS:]
+def measure(
+    python: str, module: str, network: str, mode: str, servers: int = SERVERS, number: int = TRAINERS, steps: int = 0
+) -> Speed:
+    """One job of so many servers and trainers. What servers use before the second burst does not count."""
+    steps = steps or STEPS[network]
+    with job(python, module, network, mode, steps, servers, number) as roles:
+        trainers = roles[servers:]
         lines: list[list[list[str]]] = [[] for _ in trainers]
         used = []
         for burst in range(BURSTS):
             for trainer, found in zip(trainers, lines, strict=True):
                 words = trainer.stdout.readline().split() if trainer.stdout is not None else []
                 if not words:
-                    sys.exit(f"{module} cannot train {network} ({mode}) with {SERVERS} servers and {TRAINERS} trainers")
+                    sys.exit(f"{module} cannot train {network} ({mode}) with {servers} servers and {number} trainers")
                 found.append(words)
             if burst in (0, BURSTS - 1):
                 used.append([processor_seconds(role.pid) for role in roles])
         for trainer in trainers:
             trainer.communicate(timeout=300)
     slowest = [max(float(found[n][0]) for found in lines) for n in range(1, BURSTS)]
-    each = [1e3 * (after - before) / (steps * (BURSTS - 1) * TRAINERS) for before, after in zip(*used, strict=True)]
-    return Speed(steps / statistics.median(slowest), sum(each[:SERVERS]), sum(each), float(lines[0][-1][1]))
+    each = [1e3 * (after - before) / (steps * (BURSTS - 1) * number) for before, after in zip(*used, strict=True)]
+    return Speed(steps / statistics.median(slowest), sum(each[:servers]), sum(each), float(lines[0][-1][1]))
 
 
 def processor_seconds(process: int) -> float:

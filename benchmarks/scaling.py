@@ -1,8 +1,8 @@
 """How long a training step takes on up to 1,000 workers: `python -m benchmarks.scaling [--network NAME]`.
 
-A model, not a measurement: it starts from what one machine measured (scaling.json, written by benchmarks.scaling_figures)
-and from what is assumed of a network, and simulates one step. The same figures always print the same tables.
-docs/scaling.md explains it.
+Not a measurement: it starts from what one machine measured (scaling.json, written by benchmarks.scaling_figures and
+benchmarks.scaling_points) and from what is assumed of a network, and simulates a step (benchmarks.simulation). The same figures
+always print the same tables. `--page` writes them, and what was measured, into docs/scaling.md, which explains them.
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import NormalDist
+from typing import Any
+
+from benchmarks.simulation import WARM, Costs, Layout, Network, simulate
 
 FILE = Path(__file__).with_name("scaling.json")
 WORKERS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000)
@@ -34,14 +37,6 @@ class Machine:
     add: float
     update: float
     message: float
-
-
-@dataclass(frozen=True, slots=True)
-class Network:
-    """One machine's connection: bytes per second in each direction, seconds for the first byte."""
-
-    rate: float
-    latency: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,31 +78,32 @@ def by_exchange(job: Job, workers: int, machine: Machine, network: Network) -> f
 
 
 def by_servers(job: Job, workers: int, servers: int, machine: Machine, network: Network) -> float:
-    """Seconds of a synchronous step with parameter servers: rows are fetched, gradients pushed, applied, and all is pulled.
-
-    Each server serves one message after the other; gradients come in the order in which workers finish.
-    """
-    push, pull = min(network.rate, machine.push), min(network.rate, machine.pull)
-    messages = (math.ceil(job.variables / servers) + 2) * machine.message  # shards, rows or barrier, barrier
-    fetched = max(workers * (job.rows / servers / pull + machine.message), job.rows / network.rate) if job.rows else 0.0
-    served = (job.dense + job.rows) / servers / push + messages
-    alone = (job.dense + job.rows) / network.rate + network.latency
-    end = 0.0
-    for finished in job.finish_times(workers):
-        begun = fetched + finished
-        end = max(max(begun, end) + served, begun + alone)
-    applied = workers * (job.dense + job.rows) / servers / machine.add + job.dense / servers / machine.update
-    pulled = max(workers * (job.dense / servers / pull + messages), job.dense / network.rate) + 2 * network.latency
-    return end + applied + pulled
+    """Seconds of a synchronous step with parameter servers: rows are fetched, gradients pushed, applied, and all is pulled."""
+    return _simulated(job, workers, servers, machine, network, sync=True)
 
 
 def asynchronous(job: Job, workers: int, servers: int, machine: Machine, network: Network) -> float:
-    """Seconds between the steps of one worker without barriers: its own, or those of the servers when they are busy."""
-    push, pull = min(network.rate, machine.push), min(network.rate, machine.pull)
-    messages = (math.ceil(job.variables / servers) + 1) * machine.message
-    each = ((job.dense + job.rows) / push + (job.dense + job.rows) / pull + job.dense / machine.update) / servers
-    own = 2 * (job.dense + job.rows) / network.rate + 4 * network.latency
-    return max(job.seconds + max(each + 2 * messages, own), workers * (each + 2 * messages))
+    """Seconds between the steps of one worker without barriers."""
+    return _simulated(job, workers, servers, machine, network, sync=False)
+
+
+def _simulated(job: Job, workers: int, servers: int, machine: Machine, network: Network, *, sync: bool) -> float:
+    """One server is simulated: the others do the same at the same time. Every process has a machine of its own."""
+    messages = math.ceil(job.variables / servers) + 1  # shards, and a barrier; of reads one of them brings rows
+    moved = (job.dense + job.rows) / servers
+    added = (workers if sync else 1) * moved / machine.add
+    costs = Costs(
+        compute=job.seconds,
+        serve=moved / machine.push + messages * machine.message,
+        give=moved / machine.pull + messages * machine.message,
+        update=added + job.dense / servers / machine.update,
+        pushed=moved,
+        pulled=moved,
+    )
+    steps = WARM + (1 if sync else 4)
+    return simulate(
+        costs, Layout(1, workers, alike=servers), network, sync=sync, steps=steps, variation=job.variation
+    ).seconds
 
 
 def fewest_servers(
@@ -139,7 +135,7 @@ def read_figures(network: str) -> tuple[Machine, Network, Job, Job, dict[str, fl
         ring=assumed["ring_bytes_per_second"],
         add=measured["add_bytes_per_second"],
         update=measured["update_bytes_per_second"],
-        message=measured["message_seconds"],
+        message=message_seconds(figures["simulated"]),
     )
     line = assumed["networks"][network]
     dense = Job(
@@ -158,6 +154,12 @@ def read_figures(network: str) -> tuple[Machine, Network, Job, Job, dict[str, fl
         assumed["variation"],
     )
     return machine, Network(line["bytes_per_second"], line["latency_seconds"]), dense, clicks, assumed
+
+
+def message_seconds(simulated: dict[str, Any]) -> float:
+    """Processor seconds of a synchronous server for a small message of a step of fourteen."""
+    load = simulated["costs"]["loads"]["sync"]
+    return float(load["wake"] / 14 + load["message"])
 
 
 def table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -268,17 +270,32 @@ def _fine(value: float) -> str:
     return f"{value * 1000:.2f} ms"
 
 
+def everything(network_name: str) -> str:
+    """All tables."""
+    machine, network, dense, clicks, assumed = read_figures(network_name)
+    return "\n".join(
+        [
+            check_table(machine),
+            dense_tables(dense, machine, network),
+            click_tables(clicks, machine, network),
+            rate_table(clicks, machine, network),
+            memory_table(clicks, machine, network, assumed),
+            need_table(dense, clicks, machine, network),
+        ]
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--network", default="25 GbE", help="a network of scaling.json")
+    parser.add_argument("--page", action="store_true", help="write all figures into docs/scaling.md")
     args = parser.parse_args()
-    machine, network, dense, clicks, assumed = read_figures(args.network)
-    print(check_table(machine))
-    print(dense_tables(dense, machine, network))
-    print(click_tables(clicks, machine, network))
-    print(rate_table(clicks, machine, network))
-    print(memory_table(clicks, machine, network, assumed))
-    print(need_table(dense, clicks, machine, network), end="")
+    if not args.page:
+        print(everything(args.network), end="")
+        return
+    from benchmarks.scaling_page import write
+
+    write(everything(args.network))
 
 
 if __name__ == "__main__":

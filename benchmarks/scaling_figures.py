@@ -1,8 +1,8 @@
-"""Measures what the model of docs/scaling.md starts from: `python -m benchmarks.scaling_figures > benchmarks/scaling.json`.
+"""Measures what docs/scaling.md starts from: `python -m benchmarks.scaling_figures [--save]`.
 
 Runs benchmarks.rpc and benchmarks.collectives, and trains the network of the model; each figure is the best of several
-rounds, so that other work on the machine counts as little as possible. What stands under "assumed" in the file is not
-measured: it is kept from the file that is there.
+rounds, so that other work on the machine counts as little as possible. `--save` puts them into scaling.json, whose other
+parts stay as they are.
 """
 
 from __future__ import annotations
@@ -140,7 +140,11 @@ def main() -> None:
     }
     measured |= click_network() | transport() | exchanges()
     rounded = {name: float(f"{value:.3g}") if isinstance(value, float) else value for name, value in measured.items()}
-    print(json.dumps({"measured": rounded, "assumed": json.loads(FILE.read_text())["assumed"]}, indent=2))
+    figures = json.dumps(json.loads(FILE.read_text()) | {"measured": rounded}, indent=2)
+    if "--save" in sys.argv[1:]:
+        FILE.write_text(f"{figures}\n")
+    else:
+        print(figures)
 
 
 if __name__ == "__main__":

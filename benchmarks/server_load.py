@@ -1,9 +1,9 @@
 """What a message costs a parameter server: `python -m benchmarks.server_load [--mode async] [--way stream]`.
 
-A server in a process of its own keeps six variables of 8 x 16 numbers, trained by SGD. Another process plays any number of
-trainers: each has a socket (or a stream) of its own and makes steps (send six gradients, barrier, get six parameters,
-barrier) as fast as the server answers. Prints the processor time of the server for each message, and how long steps take
-(median, 99 of 100).
+A server in a process of its own keeps six (`--variables`) variables of 8 x 16 numbers, trained by SGD. Another process plays
+any number of trainers: each has a socket (or a stream) of its own and makes steps (send the gradients, barrier, get the
+parameters, barrier) as fast as the server answers. Prints the processor time of the server for each message, and how long
+steps take (median, 99 of 100).
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ LENGTH = Struct("<Q")  # the last field of a header
 ON_A_CHANNEL = 64  # trainers that share a connection
 
 
-def programs(endpoint: str, trainers: int, mode: str) -> tuple[Any, Any]:
+def programs(endpoint: str, trainers: int, mode: str, variables: int) -> tuple[Any, Any]:
     """The server's programs: (main, startup)."""
     main, startup = fluid.Program(), fluid.Program()
     with fluid.program_guard(main, startup), fluid.unique_name.guard():
         x = fluid.layers.data("x", [SHAPE[0]])
         outs = [
             fluid.layers.fc(x, SHAPE[1], bias_attr=False, param_attr=fluid.ParamAttr(name=f"w{n}"))
-            for n in range(VARIABLES)
+            for n in range(variables)
         ]
         fluid.optimizer.SGD(0.01).minimize(fluid.layers.mean(fluid.layers.sums(outs)))
         transpiler = fluid.DistributeTranspiler()
@@ -56,8 +56,8 @@ def programs(endpoint: str, trainers: int, mode: str) -> tuple[Any, Any]:
         return server, transpiler.get_startup_program(endpoint, server)
 
 
-def serve(endpoint: str, trainers: int, mode: str) -> None:
-    main, startup = programs(endpoint, trainers, mode)
+def serve(endpoint: str, trainers: int, mode: str, variables: int) -> None:
+    main, startup = programs(endpoint, trainers, mode, variables)
     scope, executor = Scope(), Executor(policy=Policy(endpoints=None))
     executor.run(startup, {}, [], scope)
     executor.run(main, {}, [], scope)
@@ -66,21 +66,21 @@ def serve(endpoint: str, trainers: int, mode: str) -> None:
 class Trainer:
     """One simulated trainer: what it sends is encoded before the clock runs."""
 
-    def __init__(self, number: int, trainers: int, mode: str) -> None:
+    def __init__(self, number: int, trainers: int, mode: str, variables: int = VARIABLES) -> None:
         self.is_sync, self.number, self.numbers, self.step = mode == "sync", number, 0, 0
         self.times: list[float] = []
         gradient = LoDTensor(np.full(SHAPE, 1e-3, np.float32))
         suffix = f".trainer_{number}" if mode == "sync" and trainers > 1 else ""
         sends = [
-            (Method.SendVariable, Message(f"w{n}@GRAD{suffix}", gradient, trainer_id=number)) for n in range(VARIABLES)
+            (Method.SendVariable, Message(f"w{n}@GRAD{suffix}", gradient, trainer_id=number)) for n in range(variables)
         ]
-        gets = [(Method.GetVariable, Message(f"w{n}", None, f"w{n}", "", number)) for n in range(VARIABLES)]
+        gets = [(Method.GetVariable, Message(f"w{n}", None, f"w{n}", "", number)) for n in range(variables)]
         sent = [(Method.SendVariable, Message(Barrier.SEND.value))] if self.is_sync else []
         fetched = [(Method.GetVariable, Message(Barrier.FETCH.value))]
         self.beginning = self.prepared([*gets, *fetched] if self.is_sync else gets)
         self.training = self.prepared([*sends, *sent, *gets, *fetched])
         self.ending = self.prepared([(Method.SendVariable, Message(COMPLETE, trainer_id=number))])
-        self.messages = 2 * VARIABLES + 1 + len(sent)
+        self.messages = 2 * variables + 1 + len(sent)
 
     def prepared(self, calls: list[tuple[Method, Message]]) -> Any:
         """Calls that are sent together."""
@@ -100,8 +100,8 @@ class Trainer:
 class StreamTrainer(Trainer):
     """It has a stream of gRPC."""
 
-    def __init__(self, channel: Any, number: int, trainers: int, mode: str) -> None:
-        super().__init__(number, trainers, mode)
+    def __init__(self, channel: Any, number: int, trainers: int, mode: str, variables: int) -> None:
+        super().__init__(number, trainers, mode, variables)
         metadata = ((TRAINER_KEY, str(number)), (CALL_KEY, f"load{number}-0"))
         self._call = channel.stream_stream(f"/{OWN_SERVICE}/Exchange")(metadata=metadata, wait_for_ready=True)
         self._reader = FrameReader(1 << 20)
@@ -143,9 +143,9 @@ class StreamTrainer(Trainer):
 class SocketTrainer(Trainer):
     """It has a socket."""
 
-    def __init__(self, ask: Any, endpoint: str, number: int, trainers: int, mode: str) -> None:
+    def __init__(self, ask: Any, endpoint: str, number: int, trainers: int, mode: str, variables: int) -> None:
         self._describer = Describer()
-        super().__init__(number, trainers, mode)
+        super().__init__(number, trainers, mode, variables)
         metadata = ((TRAINER_KEY, str(number)), (CALL_KEY, f"load{number}-0"))
         offer = Offer.of(ask(VERSION, metadata=metadata, wait_for_ready=True))
         found = None if offer is None else reached(offer, endpoint, 10.0)
@@ -195,43 +195,52 @@ class SocketTrainer(Trainer):
         self.times.append(time.perf_counter() - self._since)
 
 
-def results(players: Sequence[Trainer], used: float, took: float, steps: int) -> dict[str, float]:
-    """What one load gave."""
+def results(players: Sequence[Trainer], used: float, own: float, took: float, steps: int) -> dict[str, float]:
+    """What one load gave. used, own: processor seconds of the server, and of this process."""
     count = len(players) * steps * players[0].messages
     times = [seconds for player in players for seconds in player.times]
     return {
         "us": 1e6 * used / count,
+        "own_us": 1e6 * own / count,
+        "step": took / steps,
         "per_second": count / took,
         "p50": 1e3 * float(np.percentile(times, 50)),
         "p99": 1e3 * float(np.percentile(times, 99)),
     }
 
 
-async def load_streams(endpoint: str, process: int, trainers: int, mode: str, messages: int) -> dict[str, float]:
+async def load_streams(
+    endpoint: str, process: int, trainers: int, mode: str, messages: int, variables: int
+) -> dict[str, float]:
     import grpc.aio
 
     channels = [grpc.aio.insecure_channel(endpoint, options=CHANNEL) for _ in range(-(-trainers // ON_A_CHANNEL))]
-    players = [StreamTrainer(channels[number // ON_A_CHANNEL], number, trainers, mode) for number in range(trainers)]
+    players = [
+        StreamTrainer(channels[number // ON_A_CHANNEL], number, trainers, mode, variables) for number in range(trainers)
+    ]
     await asyncio.gather(*(player.begin() for player in players))
     steps = max(4, messages // (trainers * players[0].messages))
     await asyncio.gather(*(player.steps(2) for player in players))
     for player in players:
         player.times.clear()
-    before, start = processor_seconds(process), time.perf_counter()
+    before, own, start = processor_seconds(process), time.process_time(), time.perf_counter()
     await asyncio.gather(*(player.steps(steps) for player in players))
-    found = results(players, processor_seconds(process) - before, time.perf_counter() - start, steps)
+    took, own = time.perf_counter() - start, time.process_time() - own
+    found = results(players, processor_seconds(process) - before, own, took, steps)
     await asyncio.gather(*(player.end() for player in players))
     for channel in channels:
         await channel.close()
     return found
 
 
-def load_sockets(endpoint: str, process: int, trainers: int, mode: str, messages: int) -> dict[str, float]:
+def load_sockets(
+    endpoint: str, process: int, trainers: int, mode: str, messages: int, variables: int
+) -> dict[str, float]:
     import grpc
 
     with grpc.insecure_channel(endpoint, options=CHANNEL) as channel, selectors.DefaultSelector() as selector:
         ask = channel.unary_unary(f"/{OWN_SERVICE}/Socket")
-        players = [SocketTrainer(ask, endpoint, number, trainers, mode) for number in range(trainers)]
+        players = [SocketTrainer(ask, endpoint, number, trainers, mode, variables) for number in range(trainers)]
         for player in players:
             selector.register(player.socket, selectors.EVENT_READ, player)
         steps = max(4, messages // (trainers * players[0].messages))
@@ -239,9 +248,10 @@ def load_sockets(endpoint: str, process: int, trainers: int, mode: str, messages
         exchange(selector, players, "training", 2)
         for player in players:
             player.times.clear()
-        before, start = processor_seconds(process), time.perf_counter()
+        before, own, start = processor_seconds(process), time.process_time(), time.perf_counter()
         exchange(selector, players, "training", steps)
-        found = results(players, processor_seconds(process) - before, time.perf_counter() - start, steps)
+        took, own = time.perf_counter() - start, time.process_time() - own
+        found = results(players, processor_seconds(process) - before, own, took, steps)
         exchange(selector, players, "ending", 1)
         for player in players:
             player.socket.close()
@@ -267,7 +277,9 @@ def exchange(selector: selectors.BaseSelector, players: Sequence[SocketTrainer],
                 del left[player]
 
 
-def measure(trainers: int, mode: str, messages: int, way: str) -> dict[str, float]:
+def measure(
+    trainers: int, mode: str, messages: int, way: str = "socket", variables: int = VARIABLES
+) -> dict[str, float]:
     """One server, one load."""
     endpoint = free_endpoints(1)
     command = [
@@ -280,10 +292,12 @@ def measure(trainers: int, mode: str, messages: int, way: str) -> dict[str, floa
         mode,
         "--trainers",
         str(trainers),
+        "--variables",
+        str(variables),
     ]
-    with subprocess.Popen(command) as server:
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as server:
         try:
-            given = endpoint, server.pid, trainers, mode, messages
+            given = endpoint, server.pid, trainers, mode, messages, variables
             found = load_sockets(*given) if way == "socket" else asyncio.run(load_streams(*given))
             server.wait(60)
         finally:
@@ -298,14 +312,16 @@ def main() -> None:
     parser.add_argument("--trainers", default="8,32,128,512,1000")
     parser.add_argument("--messages", type=int, default=60_000, help="in each measurement, at least")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--variables", type=int, default=VARIABLES)
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     args = parser.parse_args()
     numbers = [int(text) for text in args.trainers.split(",")]
     if args.serve:
-        serve(args.serve, numbers[0], args.mode)
+        serve(args.serve, numbers[0], args.mode, args.variables)
         return
     rounds = [
-        {number: measure(number, args.mode, args.messages, args.way) for number in numbers} for _ in range(args.rounds)
+        {number: measure(number, args.mode, args.messages, args.way, args.variables) for number in numbers}
+        for _ in range(args.rounds)
     ]
     print(
         f"{'trainers':>8}{'us a message':>14}{'of ' + str(numbers[0]):>8}{'messages/s':>12}{'p50':>10}{'p99':>10}{'p99/p50':>9}"

@@ -30,6 +30,7 @@ FORMAT = 1
 MANIFEST = "manifest.json"
 STEP = re.compile(r"step_(\d+)")
 LEAST_KEPT = 2
+DAMAGED = "damaged_"
 TENSOR, ROWS = "LoDTensor", "SelectedRows"
 
 
@@ -92,11 +93,20 @@ class Schedule:
         return None
 
     def resume(self) -> Checkpoint | None:
-        """The checkpoint to go on from, None at the start; those after it are of a run that is void, and go."""
+        """The checkpoint to go on from, None at the start; those after it are of a run that is void, and go.
+
+        Raises UnreadableError for one that is damaged, which then counts no more.
+        """
         if self.resume_step is None:
             return None
         tidy(self.folder / self.role)
-        found = load(self.folder, self.role, self.resume_step)
+        try:
+            found = load(self.folder, self.role, self.resume_step)
+        except ModelNotFoundError:
+            raise
+        except UnreadableError as error:
+            aside = _set_aside(self.folder, self.role, self.resume_step)
+            raise UnreadableError(f"{error}; it is {aside.name} now, and a restart takes the one before") from error
         forget_after(self.folder, self.role, self.resume_step)
         return found
 
@@ -174,6 +184,21 @@ def forget_after(folder: Path, role: str, step: int) -> None:
     for later in steps(folder, role):
         if later > step:
             remove_folder(_step_folder(folder, role, later))
+
+
+def _set_aside(folder: Path, role: str, step: int) -> Path:
+    """Give a damaged checkpoint a name by which none is found; raises OutputError."""
+    source = _step_folder(folder, role, step)
+    target = source.with_name(f"{DAMAGED}{source.name}")
+    try:
+        if target.exists():
+            remove_folder(target)
+        source.rename(target)
+    except OSError as error:
+        raise OutputError(
+            f"cannot rename the damaged checkpoint {source}: {error.strerror or error}; remove it"
+        ) from error
+    return target
 
 
 def _state_text(state: Mapping[str, Any]) -> str:

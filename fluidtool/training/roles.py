@@ -6,6 +6,7 @@ everything), its random state and its position. Servers keep theirs.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +20,7 @@ from fluidtool.distribute.fetched import fetched_variables
 from fluidtool.distribute.launch.contract import Member
 from fluidtool.distribute.launch.jobs import endpoints_of, is_job, member_of, read_job, replace_endpoints
 from fluidtool.distribute.launch.progress import Report, Reporter
-from fluidtool.errors import UnreadableError, UsageError
+from fluidtool.errors import OutputError, UnreadableError, UsageError
 from fluidtool.io.checkpoints import random_states, set_random_states
 from fluidtool.io.parameters import Value
 from fluidtool.ir import Program
@@ -173,10 +174,17 @@ class RoleTraining(Training):
         for step in super().run(epochs, checkpoints):
             done = step.epoch * self.steps_per_epoch + step.step + 1
             if self.schedule is not None and self.schedule.is_due(done):
-                self.schedule.save(done, values_of(self.scope, self._local, "a checkpoint"), self._state(step))
+                self._save_step(self.schedule, done, step)
             servers, self._seen = self.executor.servers, self._seen + step.examples
             self.reporter.report(Report(done, step.loss, servers.sent, servers.received, self._seen, servers.waited))
             yield step
+
+    def _save_step(self, schedule: Schedule, done: int, step: Step) -> None:
+        """Write a checkpoint. A disk that refuses is told, and does not end the job: the one before is there."""
+        try:
+            schedule.save(done, values_of(self.scope, self._local, "a checkpoint"), self._state(step))
+        except OutputError as error:
+            sys.stderr.write(f"{error}\n")
 
     def close(self, *, failed: bool = False) -> None:
         """Leave the job: the others hear that this trainer is finished, or, where it failed, nothing."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from fluidtool.distribute.environment import PSERVER
 from fluidtool.distribute.launch.blueprint import Blueprint
+from fluidtool.distribute.launch.claims import claimed
 from fluidtool.distribute.launch.contract import RESTARTS
 from fluidtool.distribute.launch.local import LocalEngine
 from fluidtool.distribute.launch.plans import Role, base_environment, with_metrics, with_variables
@@ -76,7 +77,8 @@ def launch(
 
     blueprint: as `fluidtool.distribute.launch.blueprint.draw` makes it of a job folder or a script. show: makes the view
     for the names of the roles. play: runs the words of a role's command line in this process, for "mpi". Raises UsageError
-    for what cannot work, OutputExistsError for checkpoints of a different run, and what the engine raises.
+    for what cannot work, OutputExistsError for checkpoints of a different run or of one that is running, and what the engine
+    raises.
     """
     options = options or LaunchOptions()
     engines = {"local": _locally, "ray": _on_ray, "mpi": _under_mpi}
@@ -91,9 +93,13 @@ def launch(
             "started by itself",
             hint=Hint("give engine='local' or role=", "give --engine local, or start each role with --role"),
         )
-    if options.role is not None:
-        return _one_role(blueprint, options, options.role, show)
-    return engines[options.engine](blueprint, options, show, play)
+    joins = options.role is not None and blueprint.elastic.least is not None  # a job that may run already
+    with claimed(
+        None if joins else blueprint.checkpoints.folder, alone=options.role is None and options.engine != "mpi"
+    ):
+        if options.role is not None:
+            return _one_role(blueprint, options, options.role, show)
+        return engines[options.engine](blueprint, options, show, play)
 
 
 # ---------------------------------------------------------------- checkpoints

@@ -286,3 +286,17 @@ def test_going_on_from_a_step_makes_later_ones_void(tmp_path: Path) -> None:
     assert found is not None and found.step == 10 and found.values["w"].array[0, 0] == 10.0
     assert steps(tmp_path, ROLE) == [10]
     assert Schedule(tmp_path, ROLE, 10, 2).resume() is None
+
+
+def test_one_that_is_damaged_counts_no_more_so_that_a_restart_takes_the_one_before(tmp_path: Path) -> None:
+    for step in (10, 20):
+        save(tmp_path, ROLE, step, values(step))
+    file = tmp_path / ROLE / "step_20" / "w"
+    file.write_bytes(bytes(file.stat().st_size))
+    assert latest_complete(tmp_path, [ROLE]) == 20  # only sizes are looked at
+    with pytest.raises(UnreadableError, match=r"differs from what was written.* it is damaged_step_20 now"):
+        Schedule(tmp_path, ROLE, 10, 2, 20).resume()
+    assert latest_complete(tmp_path, [ROLE]) == 10
+    assert (tmp_path / ROLE / "damaged_step_20" / "w").is_file()
+    save(tmp_path, ROLE, 20, values(20.0))
+    assert steps(tmp_path, ROLE) == [10, 20]

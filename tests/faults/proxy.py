@@ -32,6 +32,7 @@ class Rates:
 
     drop_request: the server never sees it; drop_reply: the server did it, the client does not learn so; duplicate: the
     server gets it twice. Of a stream or socket all three mean that it breaks: before a piece, before a reply, or after both.
+    half_open: of a socket: nothing passes any more, and nobody is told.
     """
 
     delayed: float = 0.0
@@ -39,6 +40,7 @@ class Rates:
     drop_request: float = 0.0
     drop_reply: float = 0.0
     duplicate: float = 0.0
+    half_open: float = 0.0
 
 
 class Proxy:
@@ -168,13 +170,15 @@ class Sockets:
         self._proxy, self._target = proxy, target
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
+        self._silent: list[socket.socket] = []
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
         """Take no more."""
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
+        for each in (self._listener, *self._silent):
+            each.close()
 
     def _accept(self) -> None:
         with suppress(OSError):
@@ -185,16 +189,24 @@ class Sockets:
                 except OSError:
                     near.close()
                     continue
+                is_silent = threading.Event()
                 for source, sink, is_request in ((near, far, True), (far, near, False)):
-                    threading.Thread(target=self._pass_on, args=(source, sink, is_request), daemon=True).start()
+                    given = source, sink, is_request, is_silent
+                    threading.Thread(target=self._pass_on, args=given, daemon=True).start()
 
-    def _pass_on(self, source: socket.socket, sink: socket.socket, is_request: bool) -> None:
+    def _pass_on(
+        self, source: socket.socket, sink: socket.socket, is_request: bool, is_silent: threading.Event
+    ) -> None:
         """The first bytes, a ticket and a welcome, pass unharmed: without them there is no connection yet."""
         with suppress(OSError):
             sink.sendall(source.recv(FIRST_BYTES))
             while data := source.recv(1 << 16):
                 if is_request:
                     self._proxy.maybe_wait()
+                if is_silent.is_set() or self._proxy.happens("half_open"):
+                    is_silent.set()
+                    self._silent.append(source)
+                    return
                 if self._proxy.happens("drop_request" if is_request else "drop_reply"):
                     break
                 sink.sendall(data)

@@ -146,7 +146,11 @@ ATTACKS: tuple[Attack, ...] = (
 
 def send(port: int, content: bytes, slowly: bool) -> socket.socket | None:
     """Send what a server may stop reading at any time; the connection, if it is still there."""
-    link = socket.create_connection(("127.0.0.1", port), 10)
+    return send_on(socket.create_connection(("127.0.0.1", port), 10), content, slowly)
+
+
+def send_on(link: socket.socket, content: bytes, slowly: bool) -> socket.socket | None:
+    """The same on a connection that is there."""
     link.settimeout(0.5)
     with suppress(OSError):
         if slowly:

@@ -1,6 +1,7 @@
 """Attacks on the ports of a job that trains: it must end as if nobody had come, in memory that is bounded.
 
-A case is one connection. Nothing leaves this machine: servers listen on loopback.
+A case is one connection, or a crowd of them: to the port for gRPC, or to where sockets of fluidtool's own roles are taken, with
+and without a ticket. Nothing leaves this machine: servers listen on loopback.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ import random
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 import time
-from collections import deque
-from collections.abc import Iterator
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -24,11 +26,14 @@ from fluidtool.distribute.launch.ports import free_endpoints
 from fluidtool.distribute.rpc.methods import Method
 from fluidtool.distribute.rpc.security import TOKEN_KEY
 from tests.faults.storm import Events, compare, learn_in_peace, prepare, start, training
-from tests.fuzz._attacks import ATTACKS, send
+from tests.fuzz._attacks import ATTACKS, send, send_on
+from tests.fuzz._socket_attacks import attack_sockets, doors
 from tests.fuzz.campaign import Budget, Finding
 
 TOKEN = "a token that attackers do not know"
-EPOCHS = 8
+EPOCHS = 200
+MISSED = "nobody there"
+SOCKETS = 0.7  # the share of attacks on sockets
 KEPT = 64  # connections that stay open, as slow callers' do
 GROWTH = 256 << 20  # bytes that a server may grow by while it is attacked
 LIMIT = 240.0
@@ -40,14 +45,17 @@ def search(budget: Budget) -> Iterator[Finding]:
     with tempfile.TemporaryDirectory() as root:
         folder = Path(root)
         job = prepare(folder)
-        seeds = budget.seeds()
+        seeds, kinds = budget.seeds(), Counter[str]()
         for number in range(1 << 30):
-            yield from _attacked(folder, job, folder / f"job_{number}", seeds)
+            yield from _attacked(folder, job, folder / f"job_{number}", seeds, kinds)
             if time.monotonic() - budget.started > budget.seconds:
-                return
+                break
+    print(", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())), file=sys.stderr)
 
 
-def _attacked(folder: Path, job: Path, place: Path, seeds: Iterator[int]) -> Iterator[Finding]:
+def _attacked(
+    folder: Path, job: Path, place: Path, seeds: Iterator[int], kinds: Counter[str] | None = None
+) -> Iterator[Finding]:
     """One job, attacked until it ends."""
     endpoints = free_endpoints(len(read_job(job).cluster.endpoints))
     moved = move_job(read_job(job), endpoints, place)
@@ -59,7 +67,7 @@ def _attacked(folder: Path, job: Path, place: Path, seeds: Iterator[int]) -> Ite
     events = Events(launched)
     ports = [int(endpoint.rpartition(":")[2]) for endpoint in endpoints]
     try:
-        yield from _attack_until_the_end(launched, events, ports, seeds)
+        yield from _attack_until_the_end(launched, events, ports, seeds, Counter() if kinds is None else kinds)
     finally:
         if launched.poll() is None:
             launched.kill()
@@ -74,7 +82,7 @@ def _attacked(folder: Path, job: Path, place: Path, seeds: Iterator[int]) -> Ite
 
 
 def _attack_until_the_end(
-    launched: subprocess.Popen[str], events: Events, ports: list[int], seeds: Iterator[int]
+    launched: subprocess.Popen[str], events: Events, ports: list[int], seeds: Iterator[int], kinds: Counter[str]
 ) -> Iterator[Finding]:
     open_links: deque[socket.socket] = deque()
     before: dict[int, int] = {}
@@ -82,10 +90,11 @@ def _attack_until_the_end(
     for seed in seeds:
         if launched.poll() is not None or time.monotonic() > end:
             break
-        link = attack(seed, ports)
-        if link is not None:
-            open_links.append(link)
-        if len(open_links) > KEPT:
+        servers = [process for role, process in list(events.now.items()) if role.startswith("pserver")]
+        kind, links = attack(seed, ports, servers)
+        kinds[kind] += 1
+        open_links += links
+        while len(open_links) > KEPT + len(links):
             open_links.popleft().close()
         for role, process in list(events.now.items()):
             grown = _memory(process) - before.setdefault(process, _memory(process))
@@ -98,18 +107,23 @@ def _attack_until_the_end(
         link.close()
 
 
-def attack(seed: int, ports: list[int]) -> socket.socket | None:
-    """One attack; a connection that stays open, if it does."""
+def attack(seed: int, ports: list[int], servers: Sequence[int] = ()) -> tuple[str, list[socket.socket]]:
+    """One attack: what it was, and the connections that stay open. servers: processes that have sockets."""
     source = random.Random(seed)
-    port = source.choice(ports)
+    place = source.randrange(len(ports))
     try:
+        if servers and source.random() < SOCKETS:
+            process = servers[place % len(servers)]
+            return attack_sockets(source, ports[place], doors(process), TOKEN, send_on)
         if source.random() < 0.2:
-            _call(source, port)
-            return None
-        return send(port, source.choice(ATTACKS)(source), slowly=source.random() < 0.2)
+            _call(source, ports[place])
+            return "a call", []
+        kind = source.choice(ATTACKS)
+        link = send(ports[place], kind(source), slowly=source.random() < 0.2)
+        return kind.__name__, [] if link is None else [link]
     except OSError:  # the server is not there yet, or not any more
         time.sleep(0.02)
-        return None
+        return MISSED, []
 
 
 def _call(source: random.Random, port: int) -> None:

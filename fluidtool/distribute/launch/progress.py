@@ -66,7 +66,7 @@ class Reporter:
 
     def __init__(self, path: Path | None) -> None:
         self.last: Report | None = None
-        self._file = None if path is None else path.open("a", encoding="utf-8")
+        self._file = None if path is None else path.open("ab", buffering=0)
         self._due = 0.0
         self._held: Report | None = None
 
@@ -85,8 +85,7 @@ class Reporter:
     def tell(self, note: Note) -> None:
         """Say something of a trainer."""
         if self._file is not None:
-            self._file.write(json.dumps(asdict(note)) + "\n")
-            self._file.flush()
+            self._append(asdict(note))
 
     def close(self) -> None:
         """Write what is held back."""
@@ -99,9 +98,15 @@ class Reporter:
         if self._held is None or self._file is None:
             return
         held, self._held = self._held, None
-        self._file.write(json.dumps(asdict(held)) + "\n")
-        self._file.flush()
         self._due = time.monotonic() + PAUSE
+        self._append(asdict(held))
+
+    def _append(self, fields: Mapping[str, Any]) -> None:
+        assert self._file is not None
+        try:
+            self._file.write(f"{json.dumps(fields)}\n".encode())
+        except OSError:
+            return  # a full disk ends no training; the next report says the same, and more
 
 
 class ProgressFile:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -32,7 +31,8 @@ from fluidtool.ops.context import OpContext
 from fluidtool.records import dataclass
 from fluidtool.tensor import LoDTensor, SelectedRows
 
-PART_SUFFIX = re.compile(r"@PIECE@?\d+$")
+PART = "@PIECE"
+PART_SUFFIX = re.compile(rf"{PART}@?\d+$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class AsynchronousServer(ParameterServer):
         """Apply a gradient, unless it was applied before."""
         trainer = self.roster.heard(call, message)
         self._check_running()
-        name = PART_SUFFIX.sub("", message.name)
+        name = PART_SUFFIX.sub("", message.name) if PART in message.name else message.name
         block = self._blocks.get(name)
         if block is None:
             raise NotFound(
@@ -127,31 +127,32 @@ class AsynchronousServer(ParameterServer):
             )
         value = block.expected.check(message)
         number = LoDTensor(np.array([trainer or 0], np.int64)) if self._description.dc_asgd else None
-        with block.request.lock, self._once(message, call) as is_new:
-            if not is_new:
+        with block.request.lock:
+            if not self._is_new(message, call):
                 return
             block.request.run(self.store.on_device(value), number)
+            self._note(message, call)
         if block.rows is not None and isinstance(value, SelectedRows):
             block.rows.add(value.row_ids)
         with self._counting:
             self._count += 1
 
-    @contextmanager
-    def _once(self, message: Message, call: Call) -> Iterator[bool]:
-        """Whether an update is new; it is noted when the block ends well. The lock of what it changes is held."""
-        if call.trainer_id is None or call.update_step is None:
-            yield True
-            return
-        is_new = self._ledger.is_new(call.trainer_id, call.update_step, message.name)
-        yield is_new
-        if is_new:
+    def _is_new(self, message: Message, call: Call) -> bool:
+        """Whether an update counts; the lock of what it changes is held until it is noted."""
+        step = call.update_step
+        return step is None or call.trainer_id is None or self._ledger.is_new(call.trainer_id, step, message.name)
+
+    def _note(self, message: Message, call: Call) -> None:
+        """An update that was new has ended well."""
+        if call.trainer_id is not None and call.update_step is not None:
             self._ledger.note(call.trainer_id, message.name)
 
     def notify(self, message: Message, call: Call) -> None:
         """Count a trainer's steps, unless they were counted before."""
-        with self.store.locks.of(COUNTER), self._once(message, call) as is_new:
-            if is_new:
+        with self.store.locks.of(COUNTER):
+            if self._is_new(message, call):
                 super().notify(message, call)
+                self._note(message, call)
 
     def barrier(self, kind: Barrier, call: Call) -> None:
         """Nobody waits for anybody; a trainer that expects to is told that it has the wrong program. A fetch barrier ends a

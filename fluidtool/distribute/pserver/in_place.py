@@ -19,7 +19,7 @@ from fluidtool.tensor import LoDTensor, SelectedRows
 
 Array = np.ndarray[Any, Any]
 CHUNK = 1 << 14  # elements: what is worked on at a time fits into the cache
-FLOATS = ("float32", "float64")
+FLOATS = frozenset("fd")  # characters of float32 and float64: the name of a type is made anew each time it is asked for
 
 
 class Form:
@@ -28,6 +28,7 @@ class Form:
     def __init__(self, step: BoundStep) -> None:
         self.step, self.context, self.release = step, step.context, step.release
         self._spare: Array = np.empty(0, np.float32)
+        self._is_later = any(self.context.op.has_attr(name) for name in LATER)
 
     def run(self) -> None:
         """Compute."""
@@ -43,12 +44,14 @@ class Form:
 
     def _in_place(self, *slots: str) -> bool:
         """Whether each of these inputs is its own output (`Param` and `ParamOut`), an array of numbers on the host."""
+        if self._is_later:
+            return False
         for slot in slots:
             outputs = self.context.outputs.get(f"{slot}Out", ())
             holder = self._in(slot)
             if holder is None or not outputs or outputs[0] is not holder or not is_plain(holder.value):
                 return False
-        return not any(self.context.op.has_attr(name) for name in LATER)
+        return True
 
     def _number(self, slot: str, like: Array) -> Any:
         holder = self._in(slot)
@@ -70,7 +73,7 @@ LATER = ("multi_precision", "use_global_beta_pow", "regularization_method", "res
 def is_plain(value: Any) -> bool:
     """Whether it is a LoDTensor with floats in one chunk of memory on the host."""
     array = value.array if type(value) is LoDTensor else None
-    return type(array) is np.ndarray and array.dtype.name in FLOATS and array.flags.c_contiguous
+    return type(array) is np.ndarray and array.dtype.char in FLOATS and array.flags.c_contiguous
 
 
 def owned(holder: ScopeVariable) -> Array:

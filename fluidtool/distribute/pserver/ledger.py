@@ -57,7 +57,10 @@ class Ledger:
                 self._taken[trainer] = Taken(step)
 
     def _of(self, trainer: int) -> Taken:
-        return self._taken.setdefault(trainer, Taken())
+        found = self._taken.get(trainer)
+        if found is None:
+            found = self._taken[trainer] = Taken()
+        return found
 
     def _check(self, taken: Taken, trainer: int, step: int) -> None:
         if step > taken.whole + 1:

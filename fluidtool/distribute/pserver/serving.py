@@ -203,7 +203,9 @@ def _restore(context: OpContext, store: Store, checkpoint: Checkpoint) -> None:
 def _saving(
     context: OpContext, store: Store, ledger: Ledger, schedule: Schedule | None, first: int
 ) -> Callable[..., None]:
-    """What writes checkpoints: those that are due, or the last one. A disk that refuses is told, and does not end the job."""
+    """What writes checkpoints: those that are due, or the first or last one, which must be written (OutputError). For another
+    one a disk that refuses is told, and does not end the job.
+    """
     if schedule is None or not schedule.every:
         return lambda step, is_last=False: None
     plan, last = schedule, [first]
@@ -218,6 +220,8 @@ def _saving(
         try:
             plan.save(due, values, state)
         except OutputError as error:
+            if is_last:
+                raise
             context.runtime.talk(str(error))
 
     return save

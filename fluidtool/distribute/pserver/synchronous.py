@@ -143,7 +143,8 @@ class SynchronousServer(ParameterServer):
             )
         value = self.store.on_device(expected.check(message))
         with self._lock:
-            self._admit(Asked.GRADIENT, call, trainer)
+            if self._stopped or call.sequence != self.rounds.receiving:  # mostly it is, and waits for nothing
+                self._admit(Asked.GRADIENT, call, trainer)
             self._received[message.name] = value, trainer
 
     def barrier(self, kind: Barrier, call: Call) -> None:

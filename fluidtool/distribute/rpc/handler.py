@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from fluidtool.errors import EXIT_UNREADABLE, FluidError
 from fluidtool.records import dataclass
@@ -73,9 +73,8 @@ class Barrier(Enum):
     FETCH = "FETCH_BARRIER@RECV"
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
-    """One message about a variable.
+class Message(NamedTuple):
+    """One message about a variable (a tuple, as it is made for each message, and a frozen record takes twice as long to make).
 
     value: None where there is none (a request); bytes for an identifier of NCCL. out_name: under which name the answer is
     stored, and the folder of a checkpoint. table_name: the slice of a table that ids are looked up in. trainer_id: what

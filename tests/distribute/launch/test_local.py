@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from fluidtool.distribute.launch.progress import Report, Reporter
 from fluidtool.distribute.launch.recovery import Recovery
 from fluidtool.distribute.launch.supervisor import EXIT_HUNG, Options
 from tests.distribute.launch.support import Remembered, is_alive, run, toy
@@ -70,6 +71,15 @@ def test_the_resumed_step_stands_in_the_environment(tmp_path: Path) -> None:
     _, view = run([toy("trainer_0", code)], tmp_path, recovery=Recovery(saved=Saved(40)), resume=True)
     assert view.written("trainer_0") == ["40"]
     assert run([toy("trainer_0", code)], tmp_path)[1].written("trainer_0") == ["None"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is full")
+def test_a_full_disk_ends_no_role_that_reports() -> None:
+    reporter = Reporter(Path("/dev/full"))
+    for step in range(3):
+        reporter.report(Report(step))
+    reporter.close()
+    assert reporter.last == Report(2)
 
 
 def test_reports_that_are_none_are_left_out(tmp_path: Path) -> None:

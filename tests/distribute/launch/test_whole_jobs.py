@@ -92,6 +92,18 @@ def test_an_embedding_that_servers_keep_is_saved_whole(tmp_path: Path) -> None:
     agree(parameters_of(tmp_path, tmp_path / "saved"), alone(tmp_path, 2, data=data))
 
 
+def test_a_disk_that_refuses_a_trainer_s_checkpoints_is_told_and_the_job_goes_on(tmp_path: Path) -> None:
+    programs = write_programs(tmp_path)
+    job, data = transpile(programs, *SERVERS), write_data(tmp_path)
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "trainer_0").write_text("in the way")
+    options = ["--checkpoint", tmp_path / "kept", "--checkpoint-every", "2", "--resume"]
+    done = launch(*options, job, *training(data, tmp_path / "saved"))
+    assert done.returncode == 0, done.stderr
+    assert "trainer_0 | " in done.stderr and "cannot write the checkpoint" in done.stderr
+    agree(parameters_of(programs, tmp_path / "saved"), alone(programs))
+
+
 # ---------------------------------------------------------------- recovery
 # Epochs: seconds of training after the first checkpoint, so that a fault reaches the job on a machine that is busy with others too.
 LONG = 16

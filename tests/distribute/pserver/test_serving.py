@@ -19,8 +19,8 @@ from fluidtool import runtime
 from fluidtool.distribute import checkpoints
 from fluidtool.distribute.pserver import serving
 from fluidtool.distribute.rpc.client import connect
-from fluidtool.distribute.rpc.handler import RemoteError
-from fluidtool.errors import ModelNotFoundError, PolicyError, ProgramError, UsageError
+from fluidtool.distribute.rpc.handler import Call, RemoteError
+from fluidtool.errors import ModelNotFoundError, OutputError, PolicyError, ProgramError, UsageError
 from fluidtool.runtime import Policy, Scope
 from fluidtool.tensor import LoDTensor
 from tests.distribute.pserver.support import ANY, PATIENCE, Trainer, line, running, server_role, start, together, until
@@ -272,6 +272,30 @@ def test_a_disk_that_refuses_is_told_and_the_job_goes_on(
     monkeypatch.setenv("FLUIDTOOL_CHECKPOINT_EVERY", "1")
     Job(network(lambda: fluid.optimizer.SGD(0.1)), batches(2)[:2]).run()
     assert "cannot write the checkpoint" in capsys.readouterr().err
+
+
+def test_an_asynchronous_server_that_cannot_save_what_it_begins_with_does_not_begin(
+    monkeypatch: Patch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("FLUIDTOOL_CHECKPOINT_DIR", str(tmp_path / "file"))
+    monkeypatch.setenv("FLUIDTOOL_CHECKPOINT_EVERY", "4")
+    role = server_role(line(), sync=False)
+    with pytest.raises(OutputError, match="cannot write the checkpoint"):
+        runtime.Executor(policy=ANY).run(role.main, {}, [], start(role))
+
+
+def test_an_asynchronous_server_that_cannot_save_its_end_fails(monkeypatch: Patch, tmp_path: Path) -> None:
+    monkeypatch.setenv("FLUIDTOOL_CHECKPOINT_DIR", str(tmp_path / "kept"))
+    monkeypatch.setenv("FLUIDTOOL_CHECKPOINT_EVERY", "4")
+    role = server_role(line(), sync=False)
+    with running(role.main, start(role), monkeypatch) as server:
+        (tmp_path / "kept").rename(tmp_path / "other")
+        (tmp_path / "kept").write_text("in the way")
+        for number in range(2):
+            server.handler.complete(number, Call(number))
+        until(lambda: not server.thread.is_alive())
+    assert isinstance(server.error, OutputError) and "cannot write the checkpoint" in str(server.error)
 
 
 def test_an_asynchronous_server_saves_and_goes_on(monkeypatch: Patch, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import grpc
@@ -150,15 +150,36 @@ class TestAdmission:
 
     def test_strangers_who_say_nothing_keep_nobody_out(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(door, "MOST_STRANGERS", 8)
-        monkeypatch.setattr(door, "INTRODUCTION", 0.3)
-        with served(Keeper(w=tensor(1))) as server:
+        monkeypatch.setattr(door, "INTRODUCTION", 60.0)
+        with served(Keeper(w=tensor(1))) as server, ExitStack() as silent:
             port = offered(server).port
-            silent = [socket.create_connection(("127.0.0.1", port), 20) for _ in range(30)]
+            for _ in range(30):
+                silent.enter_context(socket.create_connection(("127.0.0.1", port), 20))
+            client = connect(server.endpoint)
+            client.get("w")
+            assert server.loop is not None
+            server.loop.door.name = ""  # by the port, where the strangers are
+            way(client).cancel()
+            assert client.get("w").shape() == [1]  # type: ignore[union-attr]
+            assert type(way(client)).__name__ == "Line"
+            client.close()
+
+    def test_one_that_is_turned_away_when_it_says_something_ends_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(door, "MOST_STRANGERS", 1)
+        with served(Keeper(w=tensor(1))) as server, ExitStack() as strangers:
+            assert server.loop is not None
+            address = ("127.0.0.1", offered(server).port)
+            first = strangers.enter_context(socket.create_connection(address, 20))
+            assert eventually(lambda: len(server.loop.door._strangers) == 1)  # type: ignore[union-attr]
+            server.loop._call_soon(lambda: time.sleep(0.5))  # what comes meanwhile is seen together
+            time.sleep(0.1)
+            strangers.enter_context(socket.create_connection(address, 20))
+            first.sendall(b"x")
+            assert is_closed(first)
             client = connect(server.endpoint)
             assert client.get("w").shape() == [1]  # type: ignore[union-attr]
+            assert type(way(client)).__name__ == "Line"
             client.close()
-            for each in silent:
-                each.close()
 
 
 # ---------------------------------------------------------------- bytes that are no calls

@@ -45,8 +45,8 @@ class Door:
         return Offer(self.name, self.port, self._tickets.give((trainer_id, client)))
 
     def open(self) -> None:
-        """Listen, unless there are too many strangers, or it was shut."""
-        if self._is_open or self._is_shut or len(self._strangers) >= MOST_STRANGERS:
+        """Listen, unless it was shut."""
+        if self._is_open or self._is_shut:
             return
         self._is_open = True
         for listener in self._listeners:
@@ -88,11 +88,13 @@ class Door:
         stranger = Stranger(connection, _named(address, connection))
         self._strangers[stranger] = None
         self._selector.register(connection, READ, partial(self._introduce, stranger))
-        if len(self._strangers) >= MOST_STRANGERS:
-            self._pause()
+        if len(self._strangers) > MOST_STRANGERS:  # a client brings its ticket at once: the oldest is none
+            self._turn_away(next(iter(self._strangers)))
 
     def _introduce(self, stranger: Stranger, events: int) -> None:
         """Read a ticket, and not a byte more."""
+        if stranger not in self._strangers:
+            return  # turned away in the round of the loop in which it said something
         try:
             data = stranger.socket.recv(FIRST_BYTES - len(stranger.data))
         except BlockingIOError:
@@ -118,7 +120,6 @@ class Door:
     def _forget(self, stranger: Stranger) -> None:
         self._strangers.pop(stranger, None)
         self._selector.unregister(stranger.socket)
-        self.open()
 
 
 def _named(address: object, connection: socket.socket) -> str:
