@@ -50,7 +50,10 @@ def _interpolate(low: Lowering, node: Node) -> None:
 @lowers("conv_transpose")
 def _conv_transpose(low: Lowering, node: Node) -> None:
     """The gradient by its images of the convolution with the same filters; then scale, bias, addend and activation."""
-    need("cudnn" in low.libraries, "a convolution needs cuDNN (the package nvidia-cudnn-frontend), which is not installed")
+    need(
+        "cudnn" in low.libraries,
+        "a convolution needs cuDNN (the package nvidia-cudnn-frontend), which is not installed",
+    )
     x, attrs, shape = node.inputs[0], node.attrs, node.output.shape
     weights = np.asarray(attrs["weights"], np.float32)
     if attrs["scale"] is not None:
@@ -100,7 +103,10 @@ def _finish(low: Lowering, node: Node, plain: Place) -> None:
 @lowers("conv3d")
 def _conv3d(low: Lowering, node: Node) -> None:
     """A convolution of volumes whose frames lie one after the other, channels last."""
-    need("cudnn" in low.libraries, "a convolution needs cuDNN (the package nvidia-cudnn-frontend), which is not installed")
+    need(
+        "cudnn" in low.libraries,
+        "a convolution needs cuDNN (the package nvidia-cudnn-frontend), which is not installed",
+    )
     x, attrs, shape = node.inputs[0], node.attrs, node.output.shape
     weights, volumes = np.asarray(attrs["weights"], np.float32), attrs["volumes"]
     if attrs["scale"] is not None:

@@ -128,7 +128,10 @@ def image(low: Lowering, value: Value) -> Pointer:
 
 @lowers("convolution")
 def _convolution(low: Lowering, node: Node) -> None:
-    need("cudnn" in low.libraries, "a convolution needs cuDNN (the package nvidia-cudnn-frontend), which is not installed")
+    need(
+        "cudnn" in low.libraries,
+        "a convolution needs cuDNN (the package nvidia-cudnn-frontend), which is not installed",
+    )
     windows, computes, (one, other) = node.attrs["windows"], node.attrs["computes"], node.inputs
     found = low.places[node.output] = Place(Buffer(node.output.floats), channels_last(node.output.shape))
     values = {"out": (one, other, node.output), "x": (node.output, other, one), "weights": (one, node.output, other)}
