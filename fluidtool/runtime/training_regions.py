@@ -101,23 +101,20 @@ def find_training_regions(
     made = {name for number in rates & taken for name in steps[number].op.output_arg_names}
     if any(names_used(program, steps[number].op) & made for number in rates - taken):
         taken -= rates  # together they may move in front of a region
-    while refused := {n for n in taken if not _fits(block, steps[n], _foreign(program, steps, taken, persistable))}:
-        taken -= refused
-    foreign = _foreign(program, steps, taken, persistable)
-    order = _joined(program, steps, taken)
-
-    def region(part: Sequence[Step]) -> TrainingRegion:
-        return _region(program, part, steps, persistable - foreign, fetched, compiler)
-
-    found: list[Step | TrainingRegion] = []
-    for part in order:
-        if isinstance(part, Step):
-            found.append(part)
-        elif not (whole := region(part)).is_worthwhile:
-            found += part
-        else:
-            found.append(whole)
-    return found
+    numbers = {id(step.op): number for number, step in enumerate(steps)}
+    while True:
+        while refused := {n for n in taken if not _fits(block, steps[n], _foreign(program, steps, taken, persistable))}:
+            taken -= refused
+        owned = persistable - _foreign(program, steps, taken, persistable)
+        parts = [
+            part if isinstance(part, Step) else _region(program, part, steps, owned, fetched, compiler)
+            for part in _joined(program, steps, taken)
+        ]
+        idle = (part for part in parts if isinstance(part, TrainingRegion) and not part.is_worthwhile)
+        lost = {numbers[id(step.op)] for part in idle for step in part.steps}
+        if not lost:
+            return parts
+        taken -= lost  # what they write is written outside regions
 
 
 def _foreign(program: Program, steps: Sequence[Step], taken: set[int], persistable: frozenset[str]) -> frozenset[str]:
