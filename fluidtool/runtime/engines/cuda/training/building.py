@@ -73,7 +73,7 @@ class StepBuilder(GraphBuilder):
     """
 
     def __init__(self, states: Mapping[str, Value]) -> None:
-        super().__init__()
+        super().__init__(rounded={})
         self.states = dict(states)
         self.shapes: dict[str, Shape] = {}
         self.updates: list[Update] = []
