@@ -43,6 +43,7 @@ from fluidtool.runtime.step import (
     where,
     with_updates_together,
 )
+from fluidtool.runtime.training_regions import BoundTrainingRegion, TrainingRegion, find_training_regions
 
 EMPTY = "@EMPTY@"
 # Raised by a kernel whose input has the wrong type.
@@ -51,7 +52,7 @@ FAILURES = (ValueError, TypeError, LookupError, ArithmeticError)
 
 @dataclass(frozen=True, slots=True)
 class BlockPlan:
-    """The steps of one block and the variables that it declares. `work`: the steps, grouped into regions or chains.
+    """The steps of one block and the variables that it declares. `work`: the steps, grouped into regions, regions or chains.
 
     `hidden_names` occur only within a region: they get no value unless its steps run one by one. `sole`:
     the only region, which computes every fetch. `plain`: no step runs another block or does anything but compute its
@@ -60,7 +61,7 @@ class BlockPlan:
 
     index: int
     steps: tuple[Step, ...]
-    work: tuple[Step | Region | Chain, ...]
+    work: tuple[Step | Region | Chain | TrainingRegion, ...]
     local_names: tuple[str, ...]
     persistable_names: tuple[str, ...]
     hidden_names: frozenset[str] = frozenset()
@@ -91,8 +92,11 @@ def compile_block(block: Block, fetches: Iterable[str], needed_only: bool, engin
             hollow = hollow_after(block.program, ops, set(local) - fetched)
             steps = [replace(step, hollow=names) for step, names in zip(steps, hollow, strict=True)]
             steps = with_rows_as_gradients(block.program, steps, fetched.union(persistable), engine.updates)
-    work: Sequence[Step | Region | Chain] = steps
-    if block.idx == 0 and not any(trains(op) for op in ops):
+    work: Sequence[Step | Region | Chain | TrainingRegion] = steps
+    compiler = None if engine is None else engine.step_compiler
+    if block.idx == 0 and compiler is not None and any(trains(op) for op in ops):
+        work = find_training_regions(block, steps, frozenset(persistable), fetched, compiler)
+    elif block.idx == 0 and not any(trains(op) for op in ops):
         if engine is not None:
             work = find_regions(steps, frozenset(persistable), fetched, engine)
         else:
@@ -108,7 +112,9 @@ def compile_block(block: Block, fetches: Iterable[str], needed_only: bool, engin
     return BlockPlan(block.idx, tuple(steps), tuple(work), seen, persistable, hidden, sole, plain)
 
 
-def sole_region(work: Sequence[Step | Region | Chain], fetched: set[str], persistable: set[str]) -> Region | None:
+def sole_region(
+    work: Sequence[Step | Region | Chain | TrainingRegion], fetched: set[str], persistable: set[str]
+) -> Region | None:
     """The only region of the block, if it computes exactly the fetches and takes parameters only as constants."""
     if len(work) != 1 or not isinstance(work[0], Region):
         return None
@@ -117,7 +123,7 @@ def sole_region(work: Sequence[Step | Region | Chain], fetched: set[str], persis
     return region if whole else None
 
 
-def hidden_within(work: Sequence[Step | Region | Chain]) -> frozenset[str]:
+def hidden_within(work: Sequence[Step | Region | Chain | TrainingRegion]) -> frozenset[str]:
     """Names that operators of regions write and that nothing outside their region mentions."""
     inner: set[str] = set()
     for part in work:
@@ -170,7 +176,12 @@ class BoundBlock:
         def lookup_all(names: dict[str, list[str]]) -> dict[str, tuple[Any, ...]]:
             return {slot: tuple(lookup(name) for name in arguments) for slot, arguments in names.items() if arguments}
 
-        def bind(step: Step | Region | Chain) -> BoundStep | BoundRegion | BoundChain:
+        def bind(
+            step: Step | Region | Chain | TrainingRegion,
+        ) -> BoundStep | BoundRegion | BoundChain | BoundTrainingRegion:
+            if isinstance(step, TrainingRegion):
+                ended = tuple(holders[name] for name in step.release if name in holders)
+                return BoundTrainingRegion(step, lookup, bind, ended, runtime)
             if isinstance(step, Chain):
                 ended = tuple(holders[name] for name in step.release if name in holders)
                 return BoundChain(step, [bound(part) for part in step.steps], ended)
@@ -253,11 +264,13 @@ def _sources(steps: Iterable[Step], results: Collection[str]) -> frozenset[str]:
 
 
 def one_by_one(
-    steps: Iterable[BoundStep | BoundRegion | BoundChain | BoundUpdates], whole: bool = False
+    steps: Iterable[BoundStep | BoundRegion | BoundChain | BoundTrainingRegion | BoundUpdates], whole: bool = False
 ) -> Iterator[BoundStep | BoundRegion]:
     """Every step separately; callers that know regions pass `whole` to keep those."""
     for step in steps:
-        if isinstance(step, BoundChain | BoundUpdates) or (isinstance(step, BoundRegion) and not whole):
+        if isinstance(step, BoundTrainingRegion):
+            yield from one_by_one(step.steps, whole)
+        elif isinstance(step, BoundChain | BoundUpdates) or (isinstance(step, BoundRegion) and not whole):
             yield from step.steps
         else:
             yield step

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from fluidtool.runtime.executor import Executor
 from fluidtool.runtime.partition import Region, reasons
 from fluidtool.runtime.plan import Plan
+from fluidtool.runtime.training_regions import TrainingRegion, reasons_of
 from fluidtool.tensor import CUDAPlace
 
 if TYPE_CHECKING:
@@ -28,14 +29,17 @@ def engine_used(executor: Executor, plan: Plan, watched: str) -> EngineUse:
     if watched:
         return {**used, "reason": f"{watched} runs every operator separately"}
     regions = [step for step in block.work if isinstance(step, Region)]
+    trained = [step for step in block.work if isinstance(step, TrainingRegion)]
     called = [region for region in regions if region.specializations.kept]
-    why = reasons(regions)
-    if not called:
+    called_to_train = [region for region in trained if region.has_run]
+    why = {**reasons(regions), **reasons_of(trained)}
+    if not called and not called_to_train:
         return {**used, "reason": next(iter(why.values()), "no operators worth a region")}
     used["name"], used["threads"] = engine.name, engine.threads
     used["instructions" if engine.name == "native" else "version"] = engine.version
     used["operators_in_regions"] = sum(len(region.steps) for region in called)
-    used["regions"] = len(called)
+    used["operators_in_regions"] += sum(len(region.steps) for region in called_to_train)
+    used["regions"] = len(called) + len(called_to_train)
     if engine.precision != "float32":
         used["precision"] = engine.precision
     if why:

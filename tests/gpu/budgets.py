@@ -61,6 +61,7 @@ def measured() -> Budgets:
         "models": (list(names_in("models")), cases.model_counts),
         "models as graphs": (list(names_in("models")), cases.graph_counts),
         "training steps": (list(names_in("train")), cases.training_counts),
+        "training steps as graphs": (list(names_in("train")), cases.step_counts),
     }
     with tempfile.TemporaryDirectory() as folder, chdir(folder):
         return {kind: {name: _one(count, name) for name in names} for kind, (names, count) in kinds.items()}

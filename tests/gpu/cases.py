@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -13,9 +15,11 @@ import fluidtool
 import fluidtool.fluid as fluid
 from fluidtool.ir import Program
 from fluidtool.runtime import Executor, Scope
+from fluidtool.runtime.engines.cuda.training.importing import STEP_IMPORTERS
+from fluidtool.runtime.training_regions import TrainingRegion
 from fluidtool.tensor import CUDAPlace, LoDTensor
 from tests.gpu.standin import EVENTS
-from tests.support.golden import array_difference, corpus, read_arrays, read_json
+from tests.support.golden import array_difference, corpus, names_in, read_arrays, read_json
 from tests.support.operator_cases import operator_case
 
 
@@ -27,6 +31,32 @@ def operator_counts(name: str) -> Mapping[str, int]:
         fetched = case.run(executor, scope)
     assert case.differences(fetched, scope) == []
     return counts
+
+
+@cache
+def step_operators() -> list[str]:
+    """A packed case of the gradient of each operator that has a place in a training step, of floats of 32 bits."""
+    found: dict[str, str] = {}
+    for name in names_in("optest"):
+        type = name.partition("/")[0]
+        if type in STEP_IMPORTERS and "__grad__" in name and type not in found and _in_floats(name):
+            found[type] = name
+    return list(found.values())
+
+
+def _in_floats(name: str) -> bool:
+    arrays = read_arrays(corpus("optest") / name / "arrays.npz")
+    return all(array.dtype in (np.float32, np.int64) and array.size for array in arrays.values())
+
+
+def operator_in_a_step(name: str) -> None:
+    """Three runs of an operator case as a training step; raises AssertionError if its values are not real Paddle's."""
+    case, executor = operator_case(name), Executor(CUDAPlace(0), seed=1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TrainingRegion, "is_worthwhile", True)
+        for _ in range(3):
+            scope = Scope()
+            assert case.differences(case.run(executor, scope), scope) == []
 
 
 def model_counts(name: str, runs: int = 2) -> Mapping[str, int]:
@@ -54,6 +84,12 @@ def graph_counts(name: str) -> Mapping[str, int]:
         return model_counts(name, runs=3)
 
 
+def step_counts(name: str) -> Mapping[str, int]:
+    """The third step of a training run whose regions are CUDA graphs, the first that launches what it captured before."""
+    with switched_on():
+        return training_counts(name, steps=3)
+
+
 @contextmanager
 def switched_on() -> Iterator[None]:
     """The engine for regions on a GPU is used by what is loaded in the block."""
@@ -62,8 +98,18 @@ def switched_on() -> Iterator[None]:
         yield
 
 
-def training_counts(name: str) -> Mapping[str, int]:
-    """The second step of a training run; raises AssertionError if the losses are not real Paddle's."""
+@contextmanager
+def collected_between_steps() -> Iterator[None]:
+    """No garbage is collected within a step: what it refers to is copied before it changes, which is a launch."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def training_counts(name: str, steps: int = 2) -> Mapping[str, int]:
+    """The last of some steps of a training run; raises AssertionError if the losses are not real Paddle's."""
     folder = corpus("train") / name
     spec, stream, expect = (
         read_json(folder / "case.json"),
@@ -76,11 +122,14 @@ def training_counts(name: str) -> Mapping[str, int]:
     with fluid.scope_guard(scope):
         executor.run(startup)
         fluid.io.load_vars(executor, str(folder / "init"), main, predicate=lambda var: var.name in saved)
-    losses = [executor.run(main, batch(spec, stream, 0), [spec["loss"]], scope=scope)]
-    with EVENTS.counted() as counts:
-        losses.append(executor.run(main, batch(spec, stream, 1), [spec["loss"]], scope=scope))
+    losses = []
+    with collected_between_steps():
+        for step in range(steps):
+            gc.collect()
+            with EVENTS.counted() as counts:
+                losses.append(executor.run(main, batch(spec, stream, step), [spec["loss"]], scope=scope))
     slack = 20 * float(np.max(expect.get("nudge_loss", 0)))
-    np.testing.assert_allclose(np.ravel(losses), expect["loss"][:2], rtol=1e-4, atol=1e-6 + slack)
+    np.testing.assert_allclose(np.ravel(losses), expect["loss"][:steps], rtol=1e-4, atol=1e-6 + slack)
     return counts
 
 

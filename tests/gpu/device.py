@@ -72,6 +72,8 @@ PARTS: dict[str, tuple[Callable[[], Sequence[str]], Callable[[str], Any], str]] 
     "models": (lambda: names_in("models"), cases.model_counts, "0"),
     "training": (lambda: names_in("train"), cases.training_counts, "0"),
     "models as graphs": (lambda: names_in("models"), cases.graph_counts, "1"),
+    "training as graphs": (lambda: names_in("train"), cases.step_counts, "1"),
+    "operators in training steps": (cases.step_operators, cases.operator_in_a_step, "1"),
     "random programs as graphs": (graph_seeds, random_program, "1"),
 }
 """By name: the cases, what runs one, and whether regions are CUDA graphs."""

@@ -32,3 +32,8 @@ def test_models_as_graphs(name: str, cupy: Any) -> None:
 @pytest.mark.parametrize("name", names_in("train"))
 def test_training_steps(name: str, cupy: Any) -> None:
     assert judgement("training steps", name, cases.training_counts(name)) is None
+
+
+@pytest.mark.parametrize("name", names_in("train"))
+def test_training_steps_as_graphs(name: str, cupy: Any) -> None:
+    assert judgement("training steps as graphs", name, cases.step_counts(name)) is None

@@ -53,14 +53,45 @@ def test_types_of_cublaslt() -> None:
     assert {each: real.get_matrix_layout_attribute_dtype(each) for each in libraries.LAYOUTS} == libraries.LAYOUTS
 
 
+@needs_nvmath
+def test_precisions_of_cublaslt() -> None:
+    from nvmath.bindings import cublas
+
+    real = {each.name: int(each) for each in cublas.ComputeType}
+    names = {
+        "float32": "COMPUTE_32F",
+        "tf32": "COMPUTE_32F_FAST_TF32",
+        "bf16": "COMPUTE_32F_FAST_16BF",
+        "fp16": "COMPUTE_32F_FAST_16F",
+    }
+    assert {name: real[names[name]] for name in cublaslt.COMPUTE} == cublaslt.COMPUTE
+
+
 @needs_cudnn
-def test_a_convolution_is_described_to_cudnn() -> None:
+@pytest.mark.parametrize(
+    ("computes", "tensor", "shape", "strides"),
+    [
+        ("out", 2, [2, 4, 5, 7], [140, 1, 28, 4]),
+        ("x", 0, [2, 8, 9, 7], [504, 1, 56, 8]),
+        ("weights", 1, [4, 2, 3, 3], [18, 1, 6, 2]),
+    ],
+)
+def test_a_convolution_is_described_to_cudnn(computes: str, tensor: int, shape: Any, strides: Any) -> None:
     nowhere = Pointer(Buffer(1))
     call = Convolution(
-        nowhere, nowhere, nowhere, (2, 8, 9, 7), (4, 2, 3, 3), (2, 4, 5, 7), (1, 1, 1, 1), (2, 1), (1, 1)
+        nowhere, nowhere, nowhere, (2, 8, 9, 7), (4, 2, 3, 3), (2, 4, 5, 7), (1, 1, 1, 1), (2, 1), (1, 1), computes
     )
-    graph, (_, weights, y) = cudnn.convolution_graph(cudnn.module(), call, None)
-    assert (y.get_dim(), y.get_stride()) == ([2, 4, 5, 7], [140, 1, 28, 4])
-    assert weights.get_stride() == [18, 1, 6, 2]
+    graph, tensors = cudnn.convolution_graph(cudnn.module(), call, None)
+    assert (tensors[tensor].get_dim(), tensors[tensor].get_stride()) == (shape, strides)
     notes = cudnn.module().numerical_note
     graph.deselect_numeric_notes([notes.DOWN_CONVERT_INPUTS, notes.NONDETERMINISTIC])
+
+
+@needs_cudnn
+def test_a_convolution_of_volumes_is_described_to_cudnn() -> None:
+    nowhere = Pointer(Buffer(1))
+    call = Convolution(
+        nowhere, nowhere, nowhere, (2, 4, 5, 6, 7), (6, 4, 3, 3, 3), (2, 6, 3, 6, 7), (1, 1, 1, 1, 1, 1), (2, 1, 1), (1, 1, 1)
+    )  # fmt: skip
+    _, (x, _, y) = cudnn.convolution_graph(cudnn.module(), call, None)
+    assert (x.get_stride(), y.get_dim()) == ([840, 1, 168, 28, 4], [2, 6, 3, 6, 7])

@@ -94,7 +94,7 @@ def test_threads_are_in_the_order_of_the_memory_that_they_write() -> None:
 @pytest.mark.parametrize(
     ("kind", "libraries", "reason"),
     [
-        ("gru", BOTH, "gru has no kernel for GPUs"),
+        ("top_k", BOTH, "top k has no kernel for GPUs"),
         ("conv", BOTH - {"cudnn"}, "a convolution needs cuDNN"),
         ("product", BOTH - {"cublaslt"}, "a product needs cuBLASLt"),
     ],

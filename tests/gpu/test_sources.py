@@ -16,6 +16,7 @@ from fluidtool.tensor import CUDAPlace
 from tests.fuzz._networks import network
 from tests.gpu import cases
 from tests.gpu.nvrtc import ABSENT, faults, nvrtc
+from tests.gpu.test_training_steps import OPTIMIZERS, Job, attention, words
 from tests.support.golden import names_in
 
 if nvrtc() is None:
@@ -50,12 +51,27 @@ def generated(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("name", ["resnet_cifar", "mobilenet_v1", "unet", "word2vec"])
+@pytest.mark.parametrize("name", ["resnet_cifar", "mobilenet_v1", "unet", "word2vec", "text_lstm", "srl_db_lstm"])
 def test_kernels_of_models(name: str, architecture: str, generated: list[str]) -> None:
     assert name in names_in("models")
     cases.model_counts(name)
     assert generated
     assert [faults(text, architecture) for text in set(generated)] == [""] * len(set(generated))
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("name", ["conv_bn_adam", "dcgan_rmsprop", "mlp_ftrl", "w2v_dense_momentum"])
+def test_kernels_of_training_steps(name: str, architecture: str, generated: list[str]) -> None:
+    cases.training_counts(name)
+    assert generated
+    assert [faults(text, architecture) for text in set(generated)] == [""] * len(set(generated))
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_kernels_of_a_step_with_tables_attention_and_dropout(architecture: str, generated: list[str]) -> None:
+    Job(attention, OPTIMIZERS["adam"]).step(words(0))
+    (text,) = generated
+    assert "draw_" in text and "scatter_" in text and faults(text, architecture) == ""
 
 
 def test_kernels_of_random_programs(generated: list[str]) -> None:

@@ -18,6 +18,7 @@ from fluidtool.runtime.engines.registry import engine_for
 from fluidtool.runtime.partition import Region
 from fluidtool.runtime.plan import Plan
 from fluidtool.runtime.step import Step
+from fluidtool.runtime.training_regions import TrainingRegion
 
 if TYPE_CHECKING:
     from fluidtool.report import inspect as report
@@ -46,8 +47,8 @@ class PlanView:
         self.rewrites: list[tuple[RewriteView, ...]] = []  # of each region, where they are asked for
         self.engines: list[tuple[str, int | None, str]] = []  # of each step: engine, region, kernel
 
-        def look(item: Step | Region | Chain) -> None:
-            if isinstance(item, Chain):
+        def look(item: Step | Region | Chain | TrainingRegion) -> None:
+            if isinstance(item, Chain | TrainingRegion):
                 for step in item.steps:
                     look(step)
                 return

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fluidtool.ir import Operator
 from fluidtool.runtime.graph.importers.registry import Lod
-from fluidtool.runtime.graph.ir import Graph
+from fluidtool.runtime.graph.ir import Graph, Shape
 from fluidtool.runtime.graph.spec import RegionSpec
 
 Kernel = Callable[..., Any]
@@ -49,6 +50,43 @@ class CompiledRegion(Protocol):
         """Compute the outputs (fresh arrays) from the inputs and, for pooled inputs, their LoDs, by name."""
 
 
+class CompiledStep(Protocol):
+    """A region of a training program, compiled for the shapes of its inputs and for the places of its states."""
+
+    @property
+    def lods(self) -> Mapping[str, str]:
+        """For each output that has a LoD, the input whose LoD it is."""
+
+    @property
+    def shapes(self) -> Mapping[str, Shape]:
+        """Outputs that are no more than a shape."""
+
+    def run(self, given: Mapping[str, Any], generator: Callable[[int], np.random.Generator]) -> dict[str, Any] | None:
+        """The outputs, by name, after the states have changed in place; None if an id is out of range: nothing has changed."""
+
+    def renewed(self, array: Any) -> Any:
+        """Another array of the same memory."""
+
+
+class StepCompiler(Protocol):
+    """Compiles regions of training programs."""
+
+    def takes(self, op: Operator) -> bool:
+        """Whether an operator may have a place in a region."""
+
+    def compile(
+        self,
+        operators: Sequence[tuple[Operator, Mapping[str, Any]]],
+        given: Mapping[str, Any],
+        states: Sequence[str],
+        wanted: Sequence[str],
+    ) -> CompiledStep:
+        """Compile operators. given: arrays by name, or shapes; those of `states` are changed where they are. wanted: the outputs.
+
+        Raises UnsupportedError, which names a result of the operator that has no place in it.
+        """
+
+
 class Engine(Protocol):
     """Computes regions of a program, and single operators faster than their own kernels."""
 
@@ -75,6 +113,10 @@ class Engine(Protocol):
     @property
     def int8(self) -> bool:
         """Whether it computes programs with fake quantization in 8 bits; else quantizers are in no region."""
+
+    @property
+    def step_compiler(self) -> StepCompiler | None:
+        """What compiles regions of training programs; None if their operators run one by one."""
 
     def compile(self, spec: RegionSpec, packed: Any = None) -> CompiledRegion:
         """Compile a region; raises UnsupportedError if a kernel is missing.

@@ -82,8 +82,14 @@ class ndarray:
     host: np.ndarray[Any, Any]
     device: Device
 
-    def __init__(self, shape: Any, dtype: Any = float, order: str = "C") -> None:
-        self.host, self.device = np.empty(shape, dtype, order), Device()  # type: ignore[call-overload]
+    def __init__(
+        self, shape: Any, dtype: Any = float, memptr: Any = None, strides: Any = None, order: str = "C"
+    ) -> None:
+        self.device = Device()
+        if memptr is None:
+            self.host = np.empty(shape, dtype, order)  # type: ignore[call-overload]
+        else:
+            self.host = np.ndarray(shape, dtype, memptr.host)
 
     # -- what the host knows
     @property
@@ -120,7 +126,7 @@ class ndarray:
 
     @property
     def data(self) -> Any:
-        return SimpleNamespace(ptr=self.host.ctypes.data, device_id=self.device.id)
+        return SimpleNamespace(ptr=self.host.ctypes.data, device_id=self.device.id, host=self.host)
 
     @property
     def base(self) -> Any:

@@ -33,7 +33,6 @@ class Machine:
         self.fault: CUDARuntimeError | None = None
         self.free_bytes, self.total_bytes = 1 << 34, 1 << 34
         self.threads = threading.local()
-        self.capturing: list[Callable[[], None]] | None = None
         self.left: int | None = None  # launches until the GPU is lost
 
     def submit(self, work: Callable[[], None]) -> None:
@@ -53,6 +52,15 @@ class Machine:
             raise CUDARuntimeError(
                 900, "cudaErrorStreamCaptureUnsupported: operation not permitted when stream is capturing"
             )
+
+    @property
+    def capturing(self) -> list[Callable[[], None]] | None:
+        """What the calling thread notes for a graph; None unless it captures one."""
+        return getattr(self.threads, "capturing", None)
+
+    @capturing.setter
+    def capturing(self, work: list[Callable[[], None]] | None) -> None:
+        self.threads.capturing = work
 
     @property
     def current(self) -> int:

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import threading
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -24,6 +25,7 @@ KERNEL = re.compile(
 )
 TYPES = {"int": np.int32, "long long": np.int64, "unsigned long long": np.uint64, "float": np.float32}
 NAMED = {"whole": "long long", "word": "unsigned long long"}
+ONE_AT_A_TIME = threading.Lock()
 COMPILER = shutil.which("c++")
 NO_COMPILER = "a C++ compiler (c++) runs kernels of CUDA on the stand-in, and there is none"
 
@@ -64,7 +66,8 @@ class RawKernel:
         sizes = (ctypes.c_uint * 4)(*[*grid, 1, 1][:3], threads)
 
         def work(kept: Any = (values, args)) -> None:
-            self._start(sizes, places)
+            with ONE_AT_A_TIME:  # the place of a thread within the grid is a global variable
+                self._start(sizes, places)
 
         MACHINE.submit(work)
 

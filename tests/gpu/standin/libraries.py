@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import enum
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -15,7 +16,8 @@ import numpy as np
 
 from tests.gpu.standin.devices import MACHINE
 
-COMPUTE_32F, R_32F = 68, 0
+R_32F = 0
+BITS = {68: 23, 77: 10, 75: 7, 74: 10}  # of the mantissas of factors, by cublasComputeType_t
 HEURISTIC = np.dtype(
     [
         ("algo", [("data_", "<u8", (8,))]),
@@ -43,6 +45,16 @@ def bytes_at(pointer: int, size: int) -> bytes:
 
 
 # ---------------------------------------------------------------- cuBLASLt
+def rounded(numbers: Any, bits: int) -> Any:
+    """Floats with fewer bits of the mantissa: to the nearest, of two the even one."""
+    if bits == 23:
+        return numbers
+    whole = np.ascontiguousarray(numbers, np.float32).view(np.uint32).astype(np.uint64)
+    less = 23 - bits
+    kept = (whole + (1 << (less - 1)) - 1 + (whole >> less & 1)) >> less << less
+    return kept.astype(np.uint32).view(np.float32)
+
+
 class Epilogue(enum.IntEnum):
     DEFAULT, RELU, BIAS, RELU_BIAS = 1, 2, 4, 6
 
@@ -99,8 +111,8 @@ class CublasLt(ModuleType):
         return 120900
 
     def matmul_desc_create(self, compute_type: int, scale_type: int) -> int:
-        assert (compute_type, scale_type) == (COMPUTE_32F, R_32F)
-        return self._new({})
+        assert compute_type in BITS and scale_type == R_32F
+        return self._new({"compute": compute_type})
 
     def get_matmul_desc_attribute_dtype(self, attr: int) -> Any:
         return DESCRIPTIONS[attr]
@@ -178,7 +190,8 @@ class CublasLt(ModuleType):
         def compute() -> None:
             of_a, of_b, of_c, of_d = layouts
             left, right = of_a.array(a, bool(settings.get(3, 0))), of_b.array(b, bool(settings.get(4, 0)))
-            found = factor * np.matmul(left, right)
+            bits = BITS[settings["compute"]]
+            found = factor * np.matmul(rounded(left, bits), rounded(right, bits))
             if kept:
                 found = found + kept * of_c.array(c)
             epilogue = settings.get(7, 1)
@@ -229,7 +242,7 @@ class Tensor:
 
 
 class Graph:
-    """cudnn.pygraph, for one convolution."""
+    """cudnn.pygraph, for one convolution or one of its gradients."""
 
     def __init__(
         self,
@@ -246,6 +259,7 @@ class Graph:
             "handle",
         )
         self.node: Any = None
+        self.computed = 2  # of the tensors of the convolution
         self.built = False
 
     def tensor(self, dim: Any, stride: Any = None, data_type: Any = None, name: str = "") -> Tensor:
@@ -262,8 +276,38 @@ class Graph:
         compute_data_type: Any = None,
         name: str = "",
     ) -> Tensor:
-        self.node = image, weight, Tensor(), pre_padding, post_padding, stride, dilation
-        return self.node[2]  # type: ignore[no-any-return]
+        return self._node((image, weight, Tensor()), 2, pre_padding, post_padding, stride, dilation)
+
+    def conv_dgrad(
+        self,
+        loss: Tensor,
+        filter: Tensor,
+        pre_padding: Any,
+        post_padding: Any,
+        stride: Any,
+        dilation: Any,
+        compute_data_type: Any = None,
+        name: str = "",
+    ) -> Tensor:
+        return self._node((Tensor(), filter, loss), 0, pre_padding, post_padding, stride, dilation)
+
+    def conv_wgrad(
+        self,
+        image: Tensor,
+        loss: Tensor,
+        pre_padding: Any,
+        post_padding: Any,
+        stride: Any,
+        dilation: Any,
+        compute_data_type: Any = None,
+        name: str = "",
+    ) -> Tensor:
+        return self._node((image, Tensor(), loss), 1, pre_padding, post_padding, stride, dilation)
+
+    def _node(self, tensors: tuple[Tensor, Tensor, Tensor], computed: int, *steps: Any) -> Tensor:
+        """A convolution of three tensors, one of which it computes."""
+        self.node, self.computed = (*tensors, *steps), computed
+        return tensors[computed]
 
     def deselect_numeric_notes(self, notes: Any) -> Graph:
         return self
@@ -276,7 +320,8 @@ class Graph:
             (n + a + b - (d * (w - 1) + 1)) // s + 1
             for n, w, a, b, s, d in zip(image.dim[2:], weight.dim[2:], before, after, step, dilation, strict=True)
         ]
-        if y.dim != [image.dim[0], weight.dim[0], *sizes] or not y.output:
+        outputs = [each.output for each in (image, weight, y)]
+        if y.dim != [image.dim[0], weight.dim[0], *sizes] or outputs != [n == self.computed for n in range(3)]:
             raise ValueError(f"a convolution of {image.dim} by {weight.dim} to {y.dim}")
         self.built = True
 
@@ -293,31 +338,55 @@ class Graph:
                 floats(pointer, tuple(each.dim), tuple(each.stride))
                 for pointer, each in zip(pointers, (image, weight, y), strict=True)
             ]
-            arrays[2][...] = convolved(arrays[0], arrays[1], arrays[2].shape, *steps)
+            arrays[self.computed][...] = (data_gradient, filter_gradient, convolved)[self.computed](*arrays, *steps)
 
         MACHINE.submit(compute)
 
 
-def convolved(x: Any, weights: Any, shape: tuple[int, ...], before: Any, after: Any, step: Any, dilation: Any) -> Any:
-    """The results of a convolution by groups, [n, count, h, w]."""
-    x = np.pad(x, ((0, 0), (0, 0), (before[0], after[0]), (before[1], after[1])))
-    count, each, height, width = weights.shape
+def convolved(x: Any, weights: Any, y: Any, before: Any, after: Any, step: Any, dilation: Any) -> Any:
+    """The results of a convolution by groups, [n, count, sizes]."""
+    found = np.zeros(y.shape, np.float32)
+    for part, own, window, one in windows(padded(x, before, after), weights, y.shape, step, dilation):
+        found[:, own] += np.einsum("nc...,kc->nk...", part[window], one)
+    return found
+
+
+def data_gradient(x: Any, weights: Any, y: Any, before: Any, after: Any, step: Any, dilation: Any) -> Any:
+    """The gradient by the images, from that by the results."""
+    found = padded(np.zeros(x.shape, np.float32), before, after)
+    for part, own, window, one in windows(found, weights, y.shape, step, dilation):
+        part[window] += np.einsum("nk...,kc->nc...", y[:, own], one)
+    inside = (slice(first, first + size) for first, size in zip(before, x.shape[2:], strict=True))
+    return found[(slice(None), slice(None), *inside)]
+
+
+def filter_gradient(x: Any, weights: Any, y: Any, before: Any, after: Any, step: Any, dilation: Any) -> Any:
+    """The gradient by the filters, from that by the results."""
+    found = np.zeros(weights.shape, np.float32)
+    for part, own, window, one in windows(padded(x, before, after), found, y.shape, step, dilation):
+        axes = (0, *range(2, x.ndim))
+        one += np.tensordot(y[:, own], part[window], (axes, axes))
+    return found
+
+
+def padded(x: Any, before: Any, after: Any) -> Any:
+    """Images with zeros around them."""
+    return np.pad(x, ((0, 0), (0, 0), *zip(before, after, strict=True)))
+
+
+def windows(x: Any, weights: Any, shape: tuple[int, ...], step: Any, dilation: Any) -> Iterator[Any]:
+    """For each group and place of a filter: the channels, the filters, what they see of a channel, their numbers there."""
+    count, each, *sizes = weights.shape
     groups = x.shape[1] // each
-    found = np.zeros(shape, np.float32)
-    rows, columns = shape[2:]
     for g in range(groups):
         part, own = x[:, g * each : (g + 1) * each], slice(g * count // groups, (g + 1) * count // groups)
-        for i in range(height):
-            for j in range(width):
-                top, left = i * dilation[0], j * dilation[1]
-                window = part[
-                    :,
-                    :,
-                    top : top + (rows - 1) * step[0] + 1 : step[0],
-                    left : left + (columns - 1) * step[1] + 1 : step[1],
-                ]
-                found[:, own] += np.einsum("nchw,kc->nkhw", window, weights[own, :, i, j])
-    return found
+        for place in np.ndindex(*sizes):
+            firsts = [at * apart for at, apart in zip(place, dilation, strict=True)]
+            seen = [
+                slice(first, first + (size - 1) * stride + 1, stride)
+                for first, size, stride in zip(firsts, shape[2:], step, strict=True)
+            ]
+            yield part, own, (slice(None), slice(None), *seen), weights[(own, slice(None), *place)]
 
 
 def cudnn() -> ModuleType:

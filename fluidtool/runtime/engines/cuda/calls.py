@@ -13,7 +13,11 @@ BYTES = 4  # of a float; integers take two
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Buffer:
-    """Memory for some floats. role: 'arena', 'input', 'output', or 'constant', whose numbers are in `array`."""
+    """Memory for some floats.
+
+    role: 'arena', 'input', 'output', 'state' for what a training step changes in place, or 'constant', whose numbers are in
+    `array`.
+    """
 
     floats: int
     role: str = "arena"
@@ -45,13 +49,14 @@ class Pointer:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Launch:
-    """A generated kernel: its name, its source, the pointers that it takes, and its grid."""
+    """A generated kernel: its name, its source, the pointers that it takes, its grid, and the functions that it calls."""
 
     name: str
     source: str
     pointers: tuple[Pointer, ...]
     blocks: int
     threads: int
+    functions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -92,17 +97,21 @@ class Product:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Convolution:
-    """out = x convolved with weights; images [n, h, w, c], weights [count, h, w, c of a group], all float32."""
+    """out = x convolved with weights; images [n, h, w, c], weights [count, h, w, c of a group], volumes likewise, all float32.
+
+    computes: what is written, 'out'; for gradients 'x' or 'weights', from the two others.
+    """
 
     x: Pointer
     weights: Pointer
     out: Pointer
-    images: Shape  # n, c, h, w of x
+    images: Shape  # n, c, h, w of x, or n, c, d, h, w
     filters: Shape  # count, c of a group, h, w
     results: Shape  # n, count, h, w of out
-    pads: Shape  # top, left, bottom, right
+    pads: Shape  # before and after each axis: top, left, bottom, right
     strides: Shape
     dilations: Shape
+    computes: str = "out"
 
     @property
     def pointers(self) -> tuple[Pointer, ...]:
@@ -119,9 +128,9 @@ def row_major(shape: Shape) -> Shape:
 
 
 def channels_last(shape: Shape) -> Shape:
-    """The strides of an image [n, c, h, w] whose channels are contiguous."""
-    _, c, h, w = shape
-    return h * w * c, 1, w * c, c
+    """The strides of an image [n, c, h, w], or a volume [n, c, d, h, w], whose channels are contiguous."""
+    _, c, *sizes = shape
+    return prod(sizes) * c, 1, *(prod(sizes[axis + 1 :]) * c for axis in range(len(sizes)))
 
 
 def same_strides(one: Shape, other: Shape, shape: Shape) -> bool:

@@ -1,4 +1,6 @@
-"""cuBLASLt, by nvmath-python: products of float32 matrices, without TF32, with a bias, an addend and a ReLU as epilogue.
+"""cuBLASLt, by nvmath-python: products of float32 matrices, with a bias, an addend and a ReLU as epilogue.
+
+They are computed in float32, or on request with factors that are rounded to TF32 or halves, and sums in float32.
 
 cuBLASLt counts by columns: a matrix row by row is to it a matrix of as many rows as there are columns. So y' x' is computed, which
 is the product row by row.
@@ -14,7 +16,8 @@ from fluidtool.records import dataclass
 from fluidtool.runtime.engines.cuda.calls import Matrix, Product
 
 WORKSPACE = 32 << 20  # bytes; what NVIDIA advises for sm_90
-R_32F, COMPUTE_32F = 0, 68  # cudaDataType_t, cublasComputeType_t (library_types.h, cublas_api.h)
+R_32F = 0  # cudaDataType_t (library_types.h)
+COMPUTE = {"float32": 68, "tf32": 77, "bf16": 75, "fp16": 74}  # cublasComputeType_t (cublas_api.h): CUBLAS_COMPUTE_32F…
 EPILOGUES = {(False, ""): "DEFAULT", (True, ""): "BIAS", (False, "relu"): "RELU", (True, "relu"): "RELU_BIAS"}
 
 
@@ -38,8 +41,8 @@ class Planned:
 class CublasLt:
     """cuBLASLt on the current device; plans are kept by sizes."""
 
-    def __init__(self, xp: Any) -> None:
-        self._xp, self._lt = xp, module()
+    def __init__(self, xp: Any, precision: str = "float32") -> None:
+        self._xp, self._lt, self._compute = xp, module(), COMPUTE[precision]
         self._handle = self._lt.create()
         self._workspace = xp.empty(WORKSPACE, np.uint8)
         self._plans: dict[Any, Planned] = {}
@@ -79,7 +82,7 @@ class CublasLt:
 
     def _planned(self, call: Product) -> Planned:
         lt = self._lt
-        description = lt.matmul_desc_create(COMPUTE_32F, R_32F)
+        description = lt.matmul_desc_create(self._compute, R_32F)
         self._set_description(description, "TRANSA", int(call.y.turned))
         self._set_description(description, "TRANSB", int(call.x.turned))
         epilogue = EPILOGUES[call.bias is not None, call.epilogue]

@@ -1,4 +1,7 @@
-"""cuDNN, by the graph API of nvidia-cudnn-frontend: convolutions of float32 images, channels last, without TF32."""
+"""cuDNN, by the graph API of nvidia-cudnn-frontend: convolutions of float32 images and their gradients, channels last.
+
+Their factors are rounded, to TF32, only on request.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ def module() -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A graph of one convolution, its tensors, and its memory for intermediate results."""
+    """A graph of one convolution or gradient, its tensors, and its memory for intermediate results."""
 
     graph: Any
     tensors: tuple[Any, Any, Any]
@@ -29,8 +32,8 @@ class Planned:
 class Cudnn:
     """cuDNN on the current device; plans are kept by sizes."""
 
-    def __init__(self, xp: Any) -> None:
-        self._xp, self._cudnn = xp, module()
+    def __init__(self, xp: Any, precision: str = "float32") -> None:
+        self._xp, self._cudnn, self._is_exact = xp, module(), precision == "float32"
         self._handle = self._cudnn.create_handle()
         self._plans: dict[Any, Planned] = {}
 
@@ -48,7 +51,7 @@ class Cudnn:
 
     def plan(self, call: Convolution) -> Planned:
         """The plan of a convolution, from an earlier one of the same sizes if there is one."""
-        key = call.images, call.filters, call.results, call.pads, call.strides, call.dilations
+        key = call.images, call.filters, call.results, call.pads, call.strides, call.dilations, call.computes
         found = self._plans.get(key)
         if found is None:
             found = self._plans[key] = self._planned(call)
@@ -57,26 +60,35 @@ class Cudnn:
     def _planned(self, call: Convolution) -> Planned:
         library = self._cudnn
         graph, (x, weights, y) = convolution_graph(library, call, self._handle)
-        graph.deselect_numeric_notes(
-            [library.numerical_note.DOWN_CONVERT_INPUTS, library.numerical_note.NONDETERMINISTIC]
-        )
+        notes = library.numerical_note
+        refused = [notes.NONDETERMINISTIC, *([notes.DOWN_CONVERT_INPUTS] if self._is_exact else [])]
+        graph.deselect_numeric_notes(refused)
         graph.build([library.heur_mode.A, library.heur_mode.FALLBACK])
         workspace = self._xp.empty(max(int(graph.get_workspace_size()), 1), np.uint8)
         return Planned(graph, (x, weights, y), workspace)
 
 
 def convolution_graph(library: Any, call: Convolution, handle: Any) -> tuple[Any, tuple[Any, Any, Any]]:
-    """A graph with one convolution, and its tensors: images, filters, results."""
+    """A graph with one convolution, or one of its gradients, and its tensors: images, filters, results."""
     kind = library.data_type.FLOAT
     graph = library.pygraph(io_data_type=kind, intermediate_data_type=kind, compute_data_type=kind, handle=handle)
-    x, weights = (
-        graph.tensor(name=name, dim=list(shape), stride=list(channels_last(shape)), data_type=kind)
-        for name, shape in (("x", call.images), ("weights", call.filters))
-    )
-    top, left, bottom, right = call.pads
-    y = graph.conv_fprop(
-        x, weights, pre_padding=[top, left], post_padding=[bottom, right], stride=list(call.strides),
+    shapes = {"x": call.images, "weights": call.filters, "out": call.results}
+    given = {
+        name: graph.tensor(name=name, dim=list(shape), stride=list(channels_last(shape)), data_type=kind)
+        for name, shape in shapes.items()
+        if name != call.computes
+    }
+    compute, first, second = {
+        "out": (graph.conv_fprop, "x", "weights"),
+        "x": (graph.conv_dgrad, "out", "weights"),
+        "weights": (graph.conv_wgrad, "x", "out"),
+    }[call.computes]
+    before, after = call.pads[: len(call.strides)], call.pads[len(call.strides) :]
+    found = compute(
+        given[first], given[second], pre_padding=list(before), post_padding=list(after), stride=list(call.strides),
         dilation=list(call.dilations), compute_data_type=kind,
     )  # fmt: skip
-    y.set_output(True).set_dim(list(call.results)).set_stride(list(channels_last(call.results))).set_data_type(kind)
-    return graph, (x, weights, y)
+    shape = shapes[call.computes]
+    found.set_output(True).set_dim(list(shape)).set_stride(list(channels_last(shape))).set_data_type(kind)
+    tensors = {**given, call.computes: found}
+    return graph, (tensors["x"], tensors["weights"], tensors["out"])

@@ -8,18 +8,24 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
-from fluidtool.errors import FluidError
+from fluidtool.errors import FluidError, UsageError
 from fluidtool.ops.context import Device
 from fluidtool.records import dataclass
 from fluidtool.runtime.engines.base import Kernel
+from fluidtool.runtime.engines.cuda import images, sequences
+from fluidtool.runtime.engines.cuda.cublaslt import COMPUTE
 from fluidtool.runtime.engines.cuda.lowering import lower
 from fluidtool.runtime.engines.cuda.region import Constants, CudaRegion, Libraries, bind
+from fluidtool.runtime.engines.cuda.training.compiled import StepCompiler
 from fluidtool.runtime.graph.ir import EngineFaultError
 from fluidtool.runtime.graph.pipeline import import_region, rewritten
 from fluidtool.runtime.graph.spec import RegionSpec
 
 SWITCH = "FLUIDTOOL_CUDA"
+PRECISION = "FLUIDTOOL_CUDA_PRECISION"
 PACKAGES = {"cublaslt": "nvmath-python", "cudnn": "nvidia-cudnn-frontend"}
+LOWERING = (images, sequences)
+"""The modules that lower further kinds of nodes."""
 BUGS = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError)  # of the lowering
 
 
@@ -40,6 +46,11 @@ class CudaEngine:
     def version(self) -> str:
         """The version of cupy, and the libraries beside it."""
         return " ".join([str(self.device.xp.__version__), *sorted(self.libraries)])
+
+    @property
+    def step_compiler(self) -> StepCompiler:
+        """Training steps run as CUDA graphs, too."""
+        return StepCompiler(self.device, self.libraries, self.opened)
 
     def compile(self, spec: RegionSpec, packed: Constants | None = None) -> CudaRegion:
         """Compile a region; raises UnsupportedError if a kernel is missing, OutOfMemoryError."""
@@ -86,10 +97,19 @@ def switched_on() -> bool:
 
 
 def open_engine(device: Device) -> CudaEngine | None:
-    """The engine on a GPU; None unless it is switched on."""
+    """The engine on a GPU; None unless it is switched on. Raises UsageError for a precision that it does not have."""
     if not switched_on():
         return None
-    return CudaEngine(device, frozenset(name for name in PACKAGES if missing(name) is None), Libraries(device))
+    precision, libraries = wanted_precision(), frozenset(name for name in PACKAGES if missing(name) is None)
+    return CudaEngine(device, libraries, Libraries(device, precision), precision=precision)
+
+
+def wanted_precision() -> str:
+    """The precision of products and convolutions that FLUIDTOOL_CUDA_PRECISION asks for; raises UsageError for others."""
+    asked = os.environ.get(PRECISION) or "float32"
+    if asked not in COMPUTE:
+        raise UsageError(f"{PRECISION}={asked}: the precisions on a GPU are {', '.join(COMPUTE)}")
+    return asked
 
 
 def missing(library: str) -> str | None:
@@ -106,4 +126,6 @@ def state() -> str:
     if not switched_on():
         return f"off: it has never run on a GPU; {SWITCH}=1 switches it on"
     without = [f"without {PACKAGES[name]} ({why:.80})" for name in PACKAGES if (why := missing(name)) is not None]
-    return "; ".join(["on, for regions of inference programs", *without])
+    precision = os.environ.get(PRECISION) or "float32"
+    rounded = [] if precision == "float32" else [f"products and convolutions in {precision}"]
+    return "; ".join(["on, for regions of inference programs and training steps", *rounded, *without])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from hashlib import sha256
 from math import prod
@@ -29,9 +29,9 @@ from fluidtool.runtime.graph.ir import NONE, RELU, Activation, Graph, Node, Shap
 from fluidtool.runtime.graph.weights import matrices
 
 MOVES = frozenset({"view", "transpose", "slice"})
-WITHIN = MOVES | {"unary", "binary", "affine", "concat", "stack"}
+WITHIN = MOVES | {"unary", "binary", "affine", "concat", "stack", "formula"}
 """What may be computed within its reader: without reading anything at an index that it looks up."""
-ROWS = frozenset({"softmax", "layer_norm", "reduce"})  # they read an element two or three times
+ROWS = frozenset({"softmax", "layer_norm", "reduce", "sums"})  # they read an element two or three times
 LARGEST = 2**31 - 1  # elements that an index of 32 bits reaches
 
 
@@ -56,27 +56,9 @@ def lower(graph: Graph, libraries: frozenset[str], constants: dict[str, Buffer] 
         buffer = Buffer(value.floats, "input", integer=value.integer)
         inputs.append(buffer)
         low.places[value] = Place(buffer, row_major(value.shape))
-    for node in graph.nodes:
-        if node.output in low.inlined:
-            continue
-        try:
-            need(prod(node.output.shape) <= LARGEST, f"a result of more than {LARGEST} elements")
-            need(node.kind in LOWER, f"{node.kind.replace('_', ' ')} has no kernel for GPUs")
-            need(not node.output.integer, "integers that are computed")
-            LOWER[node.kind](low, node)
-        except UnsupportedError as error:
-            error.result = node.output.name
-            raise
-    outputs: dict[Buffer, None] = {}
-    for value in graph.outputs:
-        place = low.place(value)
-        if place.buffer.role != "output" or place.buffer in outputs:
-            need(not value.integer, "integers that are moved")
-            copy = Place(Buffer(value.floats, "output"), row_major(value.shape))
-            low.copy(value, copy)
-            place = copy
-        outputs[place.buffer] = None
-    return Lowered(tuple(low.calls), tuple(inputs), tuple(outputs))
+    low.nodes()
+    outputs = low.outputs(graph.outputs)
+    return Lowered(tuple(low.calls), tuple(inputs), outputs)
 
 
 @dataclass(eq=False, slots=True)
@@ -89,9 +71,11 @@ class Lowering:
     calls: list[Call] = field(default_factory=list)
     places: dict[Value, Place] = field(default_factory=dict)
     inlined: dict[Value, Node] = field(default_factory=dict)
+    apart: frozenset[Value] | None = None  # values with memory of their own; by default all outputs
 
     def __post_init__(self) -> None:
         uses, outputs = self.graph.uses(), set(self.graph.outputs)
+        self.apart = frozenset(outputs) if self.apart is None else self.apart
         readers = {value: node for node in self.graph.nodes for value in operands(node)}
         for node in self.graph.nodes:
             value, reader = node.output, readers.get(node.output)
@@ -101,6 +85,33 @@ class Lowering:
             fits = reader.kind in WITHIN or reader.kind in ROWS
             if fits and not moved and prod(value.shape) >= prod(reader.output.shape):
                 self.inlined[value] = node
+
+    def nodes(self) -> None:
+        """The calls of all nodes. Raises UnsupportedError, which names the result, for one that has none."""
+        for node in self.graph.nodes:
+            if node.output in self.inlined:
+                continue
+            try:
+                need(prod(node.output.shape) <= LARGEST, f"a result of more than {LARGEST} elements")
+                need(node.kind in LOWER, f"{node.kind.replace('_', ' ')} has no kernel for GPUs")
+                need(not node.output.integer, "integers that are computed")
+                LOWER[node.kind](self, node)
+            except UnsupportedError as error:
+                error.result = node.output.name
+                raise
+
+    def outputs(self, values: Iterable[Value]) -> tuple[Buffer, ...]:
+        """The buffers of results, each of its own."""
+        found: dict[Buffer, None] = {}
+        for value in values:
+            place = self.place(value)
+            if place.buffer.role != "output" or place.buffer in found:
+                need(not value.integer, "integers that are moved")
+                copy = Place(Buffer(value.floats, "output"), row_major(value.shape))
+                self.copy(value, copy)
+                place = copy
+            found[place.buffer] = None
+        return tuple(found)
 
     def constant(self, array: Any) -> Buffer:
         """The buffer of constant numbers; equal numbers share one."""
@@ -120,11 +131,15 @@ class Lowering:
 
     def new(self, value: Value, strides: Shape | None = None) -> Place:
         """Memory for a value, row by row unless `strides` are given; outputs have their own, which is always so."""
-        wanted = value in self.graph.outputs
+        wanted = self.is_apart(value)
         buffer = Buffer(value.floats, "output" if wanted else "arena")
         place = Place(buffer, row_major(value.shape) if wanted or strides is None else strides)
         self.places[value] = place
         return place
+
+    def is_apart(self, value: Value) -> bool:
+        """Whether a value has memory of its own, which is read after the region."""
+        return self.apart is not None and value in self.apart
 
     def contiguous(self, value: Value) -> Place:
         """A row-major place of a value."""
@@ -442,13 +457,14 @@ def _pooled(low: Lowering, x: Value, shape: Shape) -> Shape | None:
 
 
 # ---------------------------------------------------------------- products
-def _need_cublaslt(low: Lowering) -> None:
+def need_cublaslt(low: Lowering) -> None:
+    """Refuse products where their library is missing."""
     need("cublaslt" in low.libraries, "a product needs cuBLASLt (the package nvmath-python), which is not installed")
 
 
 @lowers("product")
 def _product(low: Lowering, node: Node) -> None:
-    _need_cublaslt(low)
+    need_cublaslt(low)
     attrs = node.attrs
     (rows, depth), columns = attrs["matrix"], attrs["weights"].shape[1]
     parts = [part if scale is None else part * scale for part, scale in matrices(attrs["weights"])]
@@ -495,16 +511,16 @@ def products(
     low: Lowering, x: tuple[Place, Shape], y: tuple[Place, Shape], swap_y: bool, out: Place, activation: Activation
 ) -> bool:
     """A product for each matrix of a batch, whose outer axis is a call each; whether it applies the activation, a factor."""
-    _need_cublaslt(low)
+    need_cublaslt(low)
     shape = (1,) * (4 - len(x[1])) + tuple(x[1])
     outer, inner, rows, depth = shape
     columns = y[1][-2] if swap_y else y[1][-1]
-    left, right = (_matrices(low, place, own) for place, own in (x, y))
+    left, right = (matrices_of(low, place, own) for place, own in (x, y))
     is_factor = activation.kind == AFFINE and activation.constants[1] == 0
     for at in range(outer):
         low.calls.append(
             Product(
-                _matrix(left, at, False), _matrix(right, at, swap_y),
+                matrix_of(left, at, False), matrix_of(right, at, swap_y),
                 Matrix(Pointer(out.buffer, out.offset + at * out.strides[0]), out.strides[2], batch=out.strides[1]),
                 rows, depth, columns, inner, activation.constants[0] if is_factor else 1.0,
             )
@@ -512,7 +528,7 @@ def products(
     return is_factor
 
 
-def _matrices(low: Lowering, place: Place, shape: Shape) -> Place:
+def matrices_of(low: Lowering, place: Place, shape: Shape) -> Place:
     """A place whose matrices lie row by row or column by column, by [outer, inner, rows, columns]."""
     fits = [step == 1 or size == 1 for step, size in zip(place.strides[-2:], shape[-2:], strict=True)]
     if not any(fits):
@@ -528,7 +544,7 @@ def _matrices(low: Lowering, place: Place, shape: Shape) -> Place:
     return Place(place.buffer, (*(0,) * (4 - len(shape)), *steps[:-2], by_row, by_column), place.offset)
 
 
-def _matrix(place: Place, outer: int, swapped: bool) -> Matrix:
+def matrix_of(place: Place, outer: int, swapped: bool) -> Matrix:
     """The matrices of one outer index; `swapped`: as the other factor of a product with the transposed one."""
     by_row, by_column = place.strides[2:]
     turned = by_column != 1
@@ -570,7 +586,7 @@ def _convolution(low: Lowering, node: Node) -> None:
     if not same_strides(source.strides, channels_last(x.shape), x.shape):
         source = low.copy(x, Place(Buffer(x.floats), channels_last(x.shape)))
     finishes = attrs["shift"] is not None or node.residual is not None or node.activation != NONE
-    apart = node.output in low.graph.outputs
+    apart = low.is_apart(node.output)
     plain = Place(Buffer(node.output.floats), channels_last(shape))
     low.calls.append(
         Convolution(

@@ -27,18 +27,18 @@ from fluidtool.runtime.graph.pipeline import ImportedRegion, check_bounds
 class Libraries:
     """The libraries on one GPU, opened when a region first calls them; plans are kept for the life of the engine."""
 
-    def __init__(self, device: Device) -> None:
-        self.device = device
+    def __init__(self, device: Device, precision: str = "float32") -> None:
+        self.device, self.precision = device, precision
         self._products: CublasLt | None = None
         self._convolutions: Cudnn | None = None
 
     def run(self, call: Call, address: Callable[[Pointer], int]) -> None:
         """Make a call on the current stream."""
         if isinstance(call, Product):
-            self._products = self._products or CublasLt(self.device.xp)
+            self._products = self._products or CublasLt(self.device.xp, self.precision)
             self._products.run(call, address)
         elif not isinstance(call, Launch):
-            self._convolutions = self._convolutions or Cudnn(self.device.xp)
+            self._convolutions = self._convolutions or Cudnn(self.device.xp, self.precision)
             self._convolutions.run(call, address)
 
 
@@ -66,6 +66,35 @@ class Constants:
 
 
 @dataclass(eq=False, slots=True)
+class Work:
+    """Calls with their memory: made one by one in the first run, in which libraries prepare themselves, then as one graph."""
+
+    device: Device
+    steps: list[Callable[[], None]]
+    graph: Any = None
+    has_run: bool = False
+
+    def run(self) -> None:
+        """Do it on the current device."""
+        if self.has_run and self.graph is None:
+            self.graph = self._captured()
+        if self.graph is None:
+            self.has_run = True
+            for step in self.steps:  # no capture allows what libraries do the first time
+                step()
+        else:
+            self.graph.launch()
+
+    def _captured(self) -> Any:
+        """Everything between inputs and outputs as one graph."""
+        with self.device.xp.cuda.Stream() as stream:
+            stream.begin_capture()
+            for step in self.steps:
+                step()
+            return stream.end_capture()
+
+
+@dataclass(eq=False, slots=True)
 class CudaRegion:
     """A region compiled for one GPU. The inputs are copied to where its graph reads them."""
 
@@ -73,15 +102,13 @@ class CudaRegion:
     imported: ImportedRegion
     names: tuple[str, ...]
     calls: tuple[Call, ...]
-    steps: list[Callable[[], None]]
+    work: Work
     inputs: list[Any]
     outputs: list[Any]
     kept: tuple[Any, ...]  # what library calls know by its address alone
     memory: int
     lods: dict[str, list[list[int]]]
     runs_to_pay: int = 0
-    graph: Any = None
-    has_run: bool = False
     flags: Any = None  # of ids out of range
     lock: Lock = field(default_factory=locks.lock)  # of its memory
 
@@ -116,30 +143,17 @@ class CudaRegion:
 
     def _run(self, given: Mapping[str, Any]) -> dict[str, Any]:
         for value, array in zip(self.imported.graph.inputs, self.inputs, strict=True):
-            self._put(array, given[value.name])
-        if self.has_run and self.graph is None:
-            self.graph = self._captured()
-        if self.graph is None:
-            self.has_run = True
-            for step in self.steps:  # libraries prepare themselves, which no capture allows
-                step()
-        else:
-            self.graph.launch()
+            put(array, given[value.name])
+        self.work.run()
         return {name: array.copy() for name, array in zip(self.names, self.outputs, strict=True)}
 
-    def _put(self, into: Any, array: Any) -> None:
-        if isinstance(array, np.ndarray):
-            into.set(np.ascontiguousarray(array, into.dtype))
-        else:
-            into[...] = array
 
-    def _captured(self) -> Any:
-        """Everything between inputs and outputs as one graph."""
-        with self.device.xp.cuda.Stream() as stream:
-            stream.begin_capture()
-            for step in self.steps:
-                step()
-            return stream.end_capture()
+def put(into: Any, array: Any) -> None:
+    """Copy an array of the host or of this device to where a graph reads it."""
+    if isinstance(array, np.ndarray):
+        into.set(np.ascontiguousarray(array, into.dtype))
+    else:
+        into[...] = array
 
 
 def bind(
@@ -154,7 +168,7 @@ def bind(
             arena = device.xp.empty(max(size, 1), np.float32)
             inputs = [device.xp.empty(value.shape, value.dtype) for value in graph.inputs]
             outputs = [device.xp.empty(value.shape, value.dtype) for value in graph.outputs]
-            fixed = {buffer: constants.on_device(buffer) for buffer in _constants_of(lowered)}
+            fixed = {buffer: constants.on_device(buffer) for buffer in constants_of(lowered.calls)}
         except MemoryError as error:
             rows = graph.inputs[0].shape[0] if graph.inputs and graph.inputs[0].shape else 0
             raise OutOfMemoryError(too_large(device, needed, rows, error), hint=NEEDS_LESS) from error
@@ -164,27 +178,43 @@ def bind(
             **dict(zip(lowered.outputs, outputs, strict=True)),
         }
 
-        def array(pointer: Pointer) -> Any:
-            if pointer.buffer.role == "arena":
-                return arena[offsets[pointer.buffer] + pointer.offset :]
-            found = arrays[pointer.buffer]
-            return found.reshape(-1)[pointer.offset :] if pointer.offset else found
-
-        module = kernels(device, lowered.calls)
-        steps = [_step(call, array, module, libraries) for call in lowered.calls]
+        work = work_of(lowered.calls, arrays, arena, offsets, device, libraries)
     return CudaRegion(
-        device, imported, names, lowered.calls, steps, inputs, outputs, (arena, *fixed.values()), needed, imported.lods
+        device, imported, names, lowered.calls, work, inputs, outputs, (arena, *fixed.values()), needed, imported.lods
     )
 
 
-def _constants_of(lowered: Lowered) -> dict[Buffer, None]:
-    pointers = (pointer for call in lowered.calls for pointer in call.pointers)
+def work_of(
+    calls: tuple[Call, ...],
+    arrays: Mapping[Buffer, Any],
+    arena: Any,
+    offsets: Mapping[Buffer, int],
+    device: Device,
+    libraries: Libraries,
+) -> Work:
+    """Calls with the memory of their buffers: an array for each, or a place in the arena."""
+
+    def array(pointer: Pointer) -> Any:
+        if pointer.buffer.role == "arena":
+            return arena[offsets[pointer.buffer] + pointer.offset :]
+        found = arrays[pointer.buffer]
+        return found.reshape(-1)[pointer.offset :] if pointer.offset else found
+
+    module = kernels(device, calls)
+    return Work(device, [_step(call, array, module, libraries) for call in calls])
+
+
+def constants_of(calls: tuple[Call, ...]) -> dict[Buffer, None]:
+    """The buffers of constants that calls read."""
+    pointers = (pointer for call in calls for pointer in call.pointers)
     return {pointer.buffer: None for pointer in pointers if pointer.buffer.role == "constant"}
 
 
 def source_of(calls: tuple[Call, ...]) -> str:
-    """The source of all generated kernels, each once."""
-    return PRELUDE + "\n".join({call.name: call.source for call in calls if isinstance(call, Launch)}.values())
+    """The source of all generated kernels and of the functions that they call, each once."""
+    launches = {call.name: call for call in calls if isinstance(call, Launch)}.values()
+    functions = dict.fromkeys(function for call in launches for function in call.functions)
+    return PRELUDE + "".join(functions) + "\n".join(call.source for call in launches)
 
 
 def kernels(device: Device, calls: tuple[Call, ...]) -> Any:

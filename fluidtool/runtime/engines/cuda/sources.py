@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
+from string import ascii_lowercase
 from typing import Any, Protocol
 
 import numpy as np
@@ -90,11 +91,19 @@ class Source:
         self.low = low
         self.lines: list[str] = []
         self.pointers: dict[tuple[Buffer, int], str] = {}
+        self.functions: dict[str, str] = {}
+        self.changed: set[str] = set()  # names of pointers through which the kernel writes
         self.count = 0
 
     def pointer(self, buffer: Buffer, offset: int = 0) -> str:
         """The name of a pointer argument."""
         return self.pointers.setdefault((buffer, offset), f"p{len(self.pointers)}")
+
+    def writable(self, buffer: Buffer, offset: int = 0) -> str:
+        """The name of a pointer argument through which the kernel writes."""
+        name = self.pointer(buffer, offset)
+        self.changed.add(name)
+        return name
 
     def whole(self, expression: str) -> str:
         """A variable for an index."""
@@ -176,16 +185,27 @@ class Source:
     def launch(self, out: Place, blocks: int, threads: int, prefix: str) -> Launch:
         """The kernel; the place of its results is its last argument."""
         arguments = [
-            f"const {'whole' if buffer.integer else 'float'}* {name}" for (buffer, _), name in self.pointers.items()
+            f"{'' if name in self.changed else 'const '}{'whole' if buffer.integer else 'float'}* {name}"
+            for (buffer, _), name in self.pointers.items()
         ]
         statements = "\n    ".join(self.lines)
         text = f"({', '.join([*arguments, 'float* out'])})\n{{\n    {statements}\n}}\n"
         name = f"{prefix}_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
         bounds = f"__launch_bounds__({threads})"
         pointers = (*(Pointer(buffer, offset) for buffer, offset in self.pointers), out.pointer)
-        return Launch(name, f'extern "C" __global__ void {bounds} {name}{text}', pointers, blocks, threads)
+        source = f'extern "C" __global__ void {bounds} {name}{text}'
+        return Launch(name, source, pointers, blocks, threads, tuple(self.functions.values()))
 
-    def thread(self, count: int) -> str:
+    def call(self, text: str, arguments: Sequence[str]) -> str:
+        """A formula of arguments, which it calls a, b, c …; as a function, so that each is computed once."""
+        if not arguments:
+            return f"({text})"
+        name = f"ft_{hashlib.sha256(f'{len(arguments)} {text}'.encode()).hexdigest()[:12]}"
+        declared = ", ".join(f"float {letter}" for letter in ascii_lowercase[: len(arguments)])
+        self.functions[name] = f"FT_DEVICE float {name}({declared}) {{ return {text}; }}\n"
+        return f"{name}({', '.join(arguments)})"
+
+    def thread(self, count: int | str) -> str:
         """The number of the thread; those beyond the count return."""
         self.lines.append("const int at = blockIdx.x * blockDim.x + threadIdx.x;")
         self.lines.append(f"if (at >= {count}) return;")
@@ -200,7 +220,7 @@ class Source:
         ]
         return f"out[{' + '.join(terms) or '0'}] = {value};"
 
-    def reduced(self, name: str, start: str, value: str, join: str, count: int, threads: int) -> None:
+    def reduced(self, name: str, start: str, value: str, join: str, count: int | str, threads: int) -> None:
         """A number of a row: each thread joins every `threads`-th element, then they join theirs through shared memory.
 
         value: statements that end with `const float v = …;` for the element i. join: of a and b.
@@ -325,6 +345,36 @@ def _gather(src: Source, node: Node, index: Index) -> str:
     return loaded if node.attrs["zero"] == -1 else f"({row} == {node.attrs['zero']} ? 0.0f : {loaded})"
 
 
+def _formula(src: Source, node: Node, index: Index) -> str:
+    """A formula (`text`) of broadcast inputs; with `counts_columns`, of the number of the column, too."""
+    arguments = []
+    for value, shape in zip(node.inputs, node.attrs["shapes"], strict=True):
+        own = ["0" if size == 1 else part for part, size in zip(index, shape, strict=True)]
+        arguments.append(src.load(value, src.reshaped(own, shape, value.shape)))
+    if node.attrs["counts_columns"]:
+        arguments.append(index[-1])
+    return src.call(node.attrs["text"], arguments)
+
+
+def _label(src: Source, node: Node, index: Index) -> str:
+    """The element of a row that its label names; 0 for a label that is no class, or is ignored."""
+    x, labels = node.inputs
+    lead = x.shape[:-1]
+    label = src.whole(f"(int){src.load(labels, src.reshaped(index[:-1], lead, labels.shape))}")
+    counted = f"{label} >= 0 && {label} < {x.shape[-1]} && {label} != {node.attrs['ignored']}"
+    loaded = src.load(x, [*index[:-1], label if x.shape[-1] > 1 else "0"])
+    return f"({counted} ? {loaded} : 0.0f)"
+
+
+def _rows(src: Source, node: Node, index: Index) -> str:
+    """Rows of a table that is not constant, by ids; zeros for the id `zero`."""
+    table, ids = node.inputs
+    lead = node.output.shape[:-1]
+    row = src.whole(f"(int){src.load(ids, src.reshaped(index[:-1], lead, ids.shape))}")
+    loaded = src.load(table, [row, index[-1]])
+    return loaded if node.attrs["zero"] == -1 else f"({row} == {node.attrs['zero']} ? 0.0f : {loaded})"
+
+
 EXPRESSIONS: dict[str, Callable[[Source, Node, Index], str]] = {
     "unary": _unary,
     "binary": _binary,
@@ -337,4 +387,7 @@ EXPRESSIONS: dict[str, Callable[[Source, Node, Index], str]] = {
     "pad": _pad,
     "mix": _mix,
     "gather": _gather,
+    "formula": _formula,
+    "label": _label,
+    "rows": _rows,
 }

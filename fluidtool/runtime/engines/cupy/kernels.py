@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fluidtool.records import dataclass
+
 BLOCK = 256
 WORDS = 8  # random words for each thread
 LIMIT = 2**31 - 1  # the largest index that a flag can tell
@@ -14,30 +16,7 @@ CLEAR = 2**64 - 1  # a flag that nothing has set
 MULTIPLIER = 0x2360ED051FC65DA44385DF649FCCF645  # of PCG64 (numpy/random/src/pcg64/pcg64.h)
 MASK = 2**128 - 1
 
-SOURCE = r"""
-typedef long long whole;
-typedef unsigned long long word;
-
-// ---------------------------------------------------------------- checks
-// flag: the smallest of (place << 32 | index + 2^31) of all indices outside [low, high).
-extern "C" __global__ void mark_outside(const whole* ids, whole count, whole low, whole high, whole ignored, int ignores,
-                                        word* flag)
-{
-    whole at = (whole)blockIdx.x * blockDim.x + threadIdx.x;
-    if (at >= count) return;
-    whole id = ids[at];
-    if ((id >= low && id < high) || (ignores && id == ignored)) return;
-    whole shown = id < -2147483647LL ? -2147483647LL : id > 2147483647LL ? 2147483647LL : id;
-    atomicMin(flag, (word)at << 32 | (word)(shown + 2147483648LL));
-}
-
-// ---------------------------------------------------------------- sums in order
-// rows[order] ascends. total[row] += values[i], i ascending within a row: each thread adds one column of one row.
-ADD_ROWS(float)
-ADD_ROWS(double)
-
-// ---------------------------------------------------------------- random numbers
-// PCG64 of numpy: a thread jumps to its words (state := a state + c, 128 bits) and draws them one after another.
+PCG64 = r"""
 struct wide { word high, low; };
 static __device__ wide times(wide a, wide b)
 {
@@ -72,6 +51,33 @@ static __device__ word drawn(wide state)
     unsigned turn = (unsigned)(state.high >> 58);
     return mixed >> turn | mixed << ((64 - turn) & 63);
 }
+"""
+
+SOURCE = r"""
+typedef long long whole;
+typedef unsigned long long word;
+
+// ---------------------------------------------------------------- checks
+// flag: the smallest of (place << 32 | index + 2^31) of all indices outside [low, high).
+extern "C" __global__ void mark_outside(const whole* ids, whole count, whole low, whole high, whole ignored, int ignores,
+                                        word* flag)
+{
+    whole at = (whole)blockIdx.x * blockDim.x + threadIdx.x;
+    if (at >= count) return;
+    whole id = ids[at];
+    if ((id >= low && id < high) || (ignores && id == ignored)) return;
+    whole shown = id < -2147483647LL ? -2147483647LL : id > 2147483647LL ? 2147483647LL : id;
+    atomicMin(flag, (word)at << 32 | (word)(shown + 2147483648LL));
+}
+
+// ---------------------------------------------------------------- sums in order
+// rows[order] ascends. total[row] += values[i], i ascending within a row: each thread adds one column of one row.
+ADD_ROWS(float)
+ADD_ROWS(double)
+
+// ---------------------------------------------------------------- random numbers
+// A thread jumps to its words (state := a state + c, 128 bits) and draws them one after another.
+PCG64
 extern "C" __global__ void draw_floats(word high, word low, word step_high, word step_low, word factor_high, word factor_low,
                                        whole words, whole first, float* out, whole count)
 {
@@ -118,8 +124,10 @@ extern "C" __global__ void add_rows_TYPE(const whole* rows, const whole* order, 
 
 def source() -> str:
     """All kernels, those for floats and doubles written out."""
-    return SOURCE.replace("ADD_ROWS(float)", ADD_ROWS.replace("TYPE", "float")).replace(
-        "ADD_ROWS(double)", ADD_ROWS.replace("TYPE", "double")
+    return (
+        SOURCE.replace("PCG64", PCG64)
+        .replace("ADD_ROWS(float)", ADD_ROWS.replace("TYPE", "float"))
+        .replace("ADD_ROWS(double)", ADD_ROWS.replace("TYPE", "double"))
     )
 
 
@@ -156,23 +164,47 @@ class Kernels:
     def draw(self, generator: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> Any:
         """What `generator.random(shape, dtype)` draws, bit by bit; the generator goes on after it."""
         out = self._xp.empty(shape, dtype)
-        state = dict(generator.bit_generator.state)
-        place, step = state["state"]["state"], state["state"]["inc"]
         halves = out.dtype == np.float32
-        first = int(halves and state["has_uint32"] and out.size > 0)
+        begin = drawing(generator, out.size, halves)
+        first = int(begin.first)
         words = -(-(out.size - first) // 2) if halves else out.size
         if first:
-            out.reshape(-1)[0] = np.float32((state["uinteger"] >> 8) * 2.0**-24)
-        numbers = [np.uint64(part) for each in (place, step, MULTIPLIER) for part in (each >> 64, each & (2**64 - 1))]
+            out.reshape(-1)[0] = np.float32((begin.half >> 8) * 2.0**-24)
+        numbers = [np.uint64(part) for each in (begin.state, begin.step, MULTIPLIER) for part in parts(each)]
         sizes = (np.int64(words), np.int64(first), out, np.int64(out.size)) if halves else (np.int64(words), out)
         self._launch("draw_floats" if halves else "draw_doubles", -(-words // WORDS), *numbers, *sizes)
-        last = jumped(place, step, words)
-        state["state"] = {"state": last, "inc": step}
-        if halves and out.size:
-            state["has_uint32"] = (out.size - first) % 2
-            state["uinteger"] = word_of(last) >> 32 if words else state["uinteger"]
-        generator.bit_generator.state = state
         return out
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """Where a drawing begins: the state and step of PCG64, and whether half a word (`half`) is left from before."""
+
+    state: int
+    step: int
+    first: bool
+    half: int
+
+
+def drawing(generator: np.random.Generator, count: int, halves: bool) -> Beginning:
+    """Where drawing so many numbers begins, floats by `halves` of words, else doubles; the generator goes on after them."""
+    state = dict(generator.bit_generator.state)
+    place, step = state["state"]["state"], state["state"]["inc"]
+    first = bool(halves and state["has_uint32"] and count > 0)
+    begin = Beginning(place, step, first, state["uinteger"])
+    words = -(-(count - first) // 2) if halves else count
+    last = jumped(place, step, words)
+    state["state"] = {"state": last, "inc": step}
+    if halves and count:
+        state["has_uint32"] = (count - first) % 2
+        state["uinteger"] = word_of(last) >> 32 if words else state["uinteger"]
+    generator.bit_generator.state = state
+    return begin
+
+
+def parts(number: int) -> tuple[int, int]:
+    """The upper and the lower 64 bits."""
+    return number >> 64, number & (2**64 - 1)
 
 
 def jumped(state: int, step: int, count: int) -> int:

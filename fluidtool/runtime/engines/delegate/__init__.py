@@ -92,6 +92,10 @@ class DelegateEngine:
         memory = sum(array.nbytes for array in spec.constants.values())
         return DelegatedRegion(self.name, imported, tuple(spec.outputs), memory, call)
 
+    @property
+    def step_compiler(self) -> None:
+        """Training programs run operator by operator."""
+
     def packing(self, constants: tuple[NDArray[Any], ...]) -> None:
         """None: the library packs its constants itself."""
 

@@ -64,6 +64,10 @@ class NativeEngine:
             types = ", ".join(dict.fromkeys(op.type for op, _ in spec.operators))
             raise EngineFaultError(f"{types} cannot be compiled: {type(error).__name__}: {error}") from error
 
+    @property
+    def step_compiler(self) -> None:
+        """Training programs run operator by operator."""
+
     def packing(self, constants: tuple[NDArray[Any], ...]) -> PackedConstants:
         """Storage for packed constants."""
         return PackedConstants(constants, self.library)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fluidtool.ir import Operator
+from fluidtool.records import dataclass
 from fluidtool.runtime.graph.importers.quantization import use_8_bits
 from fluidtool.runtime.graph.importers.registry import ADD, MULTIPLY, GraphBuilder, imports, need
 from fluidtool.runtime.graph.ir import Activation, Shape, Value
@@ -32,6 +33,36 @@ def padding(
     return pads[0], pads[2], pads[1], pads[3]
 
 
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """The windows of a convolution: pads are (top, left, bottom, right), results [n, count, h, w]."""
+
+    strides: Shape
+    dilations: Shape
+    pads: Shape
+    results: Shape
+
+
+def windows_of(attrs: Mapping[str, Any], images: Shape, filters: Shape) -> Windows:
+    """The windows of filters [count, c of a group, h, w] over images [n, c, h, w]; raises UnsupportedError if they do not fit."""
+    strides, dilations = tuple(attrs["strides"]), tuple(attrs["dilations"])
+    groups, (count, inner, *window) = int(attrs["groups"]), filters
+    need(groups > 0 and inner * groups == images[1] and count % groups == 0, "filters that do not match the channels")
+    need(
+        len(strides) == len(dilations) == len(window) == 2 and min(*strides, *dilations) > 0,
+        "strides that do not match the window",
+    )
+    top, left, bottom, right = padding(attrs, images[2:], window, strides, dilations)
+    rows, columns = (
+        (n + before + after - (d * (w - 1) + 1)) // s + 1
+        for n, before, after, d, w, s in zip(
+            images[2:], (top, left), (bottom, right), dilations, window, strides, strict=True
+        )
+    )
+    need(min(rows, columns, top + 1, left + 1, bottom + 1, right + 1) > 0, "windows that do not fit the image")
+    return Windows(strides, dilations, (top, left, bottom, right), (images[0], count, rows, columns))
+
+
 @imports("conv2d", "depthwise_conv2d")
 def _conv(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     x, weights = r.get(op, "Input"), r.constant(op, "Filter")
@@ -39,36 +70,22 @@ def _conv(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     need(not attrs.get("fuse_relu_before_depthwise_conv"), "ReLU before a depthwise convolution")
     need(not op.inputs.get("ResidualData") and not attrs.get("fuse_activation"), "a convolution that is already fused")
     need(len(x.shape) == 4 and weights.dtype == np.float32, "not a float32 image")
-    strides, dilations = tuple(attrs["strides"]), tuple(attrs["dilations"])
-    groups, (count, inner, *window) = int(attrs["groups"]), weights.shape
-    need(groups > 0 and inner * groups == x.shape[1] and count % groups == 0, "filters that do not match the channels")
-    need(
-        len(strides) == len(dilations) == len(window) == 2 and min(*strides, *dilations) > 0,
-        "strides that do not match the window",
-    )
-    top, left, bottom, right = padding(attrs, x.shape[2:], window, strides, dilations)
-    rows, columns = (
-        (n + before + after - (d * (w - 1) + 1)) // s + 1
-        for n, before, after, d, w, s in zip(
-            x.shape[2:], (top, left), (bottom, right), dilations, window, strides, strict=True
-        )
-    )
-    need(min(rows, columns, top + 1, left + 1, bottom + 1, right + 1) > 0, "windows that do not fit the image")
+    sizes = windows_of(attrs, x.shape, weights.shape)
     bias = r.constant(op, "Bias") if op.inputs.get("Bias") else None
     r.add(
         "conv",
         [x],
         op,
         "Output",
-        (x.shape[0], count, rows, columns),
+        sizes.results,
         Activation(1) if attrs.get("fuse_relu") else Activation(),
         weights=weights,
         scale=None,
         shift=None if bias is None else bias.reshape(-1),
-        strides=strides,
-        dilations=dilations,
-        pads=(top, left, bottom, right),
-        groups=groups,
+        strides=sizes.strides,
+        dilations=sizes.dilations,
+        pads=sizes.pads,
+        groups=int(attrs["groups"]),
     )
     use_8_bits(r, op, "Filter", 0)
 

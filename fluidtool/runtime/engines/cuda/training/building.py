@@ -1,0 +1,210 @@
+"""The graph of a training step while it is built: parameters are values like others, and what updates change is noted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
+from math import prod
+from typing import Any
+
+from fluidtool.ir import Operator
+from fluidtool.records import dataclass
+from fluidtool.runtime.graph.importers.elementwise import aligned
+from fluidtool.runtime.graph.importers.registry import GraphBuilder, need
+from fluidtool.runtime.graph.ir import Node, Shape, Value
+
+Importer = Callable[["StepBuilder", Operator, Mapping[str, Any]], None]
+STEP_IMPORTERS: dict[str, Importer] = {}
+EMPTY = "@EMPTY@"
+
+
+def imports_step(*types: str) -> Callable[[Importer], Importer]:
+    """Register the importer of these operators into training steps."""
+
+    def register(function: Importer) -> Importer:
+        STEP_IMPORTERS.update(dict.fromkeys(types, function))
+        return function
+
+    return register
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How an optimizer changes its states: statements of C on their letters, on the gradient `g` and on named numbers."""
+
+    states: tuple[str, ...]
+    numbers: tuple[str, ...]
+    text: str
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Update:
+    """An update of states of one shape in place, from a gradient (where there is one) and single numbers."""
+
+    rule: Rule
+    states: tuple[Value, ...]
+    gradient: Value | None
+    numbers: tuple[Value, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """Numbers that a dropout draws: the place in the stream where it begins, how many, the operator's seed or 0."""
+
+    state: Value
+    count: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Ids that must be in [0, rows), or `ignored`: the host looks before the step runs."""
+
+    name: str
+    rows: int
+    ignored: int | None = None
+
+
+class StepBuilder(GraphBuilder):
+    """GraphBuilder for training steps.
+
+    states: values of persistable variables, by name. stores: what they become at the end. shapes: of variables that only
+    stand for a shape (XShape).
+    """
+
+    def __init__(self, states: Mapping[str, Value]) -> None:
+        super().__init__(rounded={})
+        self.states = dict(states)
+        self.shapes: dict[str, Shape] = {}
+        self.updates: list[Update] = []
+        self.bounds: list[Bound] = []
+        self.draws: list[Draw] = []
+        self.moved: set[str] = set()
+        self.stores: dict[str, Value] = {}
+        self.masks: dict[str, Value] = {}  # of dropout, by name: floats here, where the program has bytes
+        self._count = 0
+
+    # ---------------------------------------------------------------- inputs
+    def get(self, op: Operator, slot: str, integer: bool = False) -> Value:
+        """The value in an input slot; a state that an update has changed is not there any more."""
+        need(self.moved.isdisjoint(op.inputs.get(slot, [])), f"{slot} is read after its update")
+        return super().get(op, slot, integer)
+
+    def has(self, op: Operator, slot: str) -> bool:
+        """Whether an input slot names a variable."""
+        return bool(op.inputs.get(slot)) and op.inputs[slot][0] not in ("", EMPTY)
+
+    def wants(self, op: Operator, slot: str) -> bool:
+        """Whether an output slot names a variable."""
+        return bool(op.outputs.get(slot)) and op.outputs[slot][0] not in ("", EMPTY)
+
+    def shape_of(self, op: Operator, slot: str) -> Shape:
+        """The shape of an input, which may be no more than that."""
+        name = op.inputs[slot][0]
+        if name in self.shapes:
+            return self.shapes[name]
+        need(name in self.values, f"{name} has no value")
+        return self.values[name].shape
+
+    def ids(self, op: Operator, slot: str, rows: int, ignored: int | None = None) -> Value:
+        """Whole numbers from outside that must name one of `rows` rows."""
+        value = self.from_outside(op, slot)
+        self.bounds.append(Bound(value.name, rows, ignored))
+        return value
+
+    def number(self, op: Operator, slot: str) -> Value:
+        """A single number."""
+        value = self.get(op, slot)
+        need(prod(value.shape) == 1, f"{slot} of more than one number")
+        return value
+
+    def state(self, op: Operator, slot: str, into: str) -> Value:
+        """A state that an update changes in place: the same variable as its output."""
+        value = self.get(op, slot)
+        name = op.inputs[slot][0]
+        need(op.outputs.get(into) == [name] and self.states.get(name) is value, f"{into} is not {slot} in place")
+        need(name not in self.moved, f"{name} is changed twice")
+        self.moved.add(name)
+        return value
+
+    def draw(self, shape: Shape, seed: int) -> Value:
+        """Numbers evenly in [0, 1), which are drawn in every run."""
+        state = Value(f"draw {len(self.draws)}", (6,), integer=True)
+        self.draws.append(Draw(state, prod(shape), seed))
+        return self.node("draw", [state], shape)
+
+    # ---------------------------------------------------------------- nodes
+    def put(self, op: Operator, slot: str, value: Value, number: int = 0) -> None:
+        """Make a value the operator's output."""
+        self.values[op.outputs[slot][number]] = value
+
+    def node(self, kind: str, inputs: Sequence[Value], shape: Sequence[int], **attrs: Any) -> Value:
+        """The result of a node without a name in the program."""
+        need(prod(shape) > 0, "empty values")
+        self._count += 1
+        out = Value(f"{kind} {self._count}", tuple(int(size) for size in shape))
+        self.nodes.append(Node(kind, list(inputs), out, attrs))
+        return out
+
+    def formula(self, text: str, *inputs: Value, shape: Shape | None = None, shapes: Sequence[Shape] = ()) -> Value:
+        """A formula of values a, b, c …, each broadcast to `shape`, by default the shape of the first.
+
+        shapes: theirs as they are broadcast, of the rank of the result; by default their own.
+        """
+        whole = inputs[0].shape if shape is None else shape
+        wide = tuple(shapes) or tuple(broadcast(whole, each.shape) for each in inputs)
+        return self.node("formula", inputs, whole, text=text, shapes=wide, counts_columns=False)
+
+    def by_column(self, text: str, *inputs: Value, shape: Shape, shapes: Sequence[Shape]) -> Value:
+        """A formula that also reads the number of its column, after its inputs, which are broadcast from `shapes`."""
+        return self.node("formula", inputs, shape, text=text, shapes=tuple(shapes), counts_columns=True)
+
+    def view(self, value: Value, shape: Sequence[int]) -> Value:
+        """The same elements in another shape."""
+        return value if value.shape == tuple(shape) else self.node("view", [value], shape)
+
+    def transposed(self, value: Value, axes: Sequence[int]) -> Value:
+        """The axes in another order."""
+        return self.node("transpose", [value], [value.shape[axis] for axis in axes], axes=list(axes))
+
+    def sums(self, value: Value, kept: Sequence[int]) -> Value:
+        """The sums over all axes but those that are kept."""
+        return self.node("sums", [value], [value.shape[axis] for axis in kept], kept=tuple(kept))
+
+    def summed_to(self, value: Value, wide: Shape, shape: Shape) -> Value:
+        """The sums over the axes along which something of shape `wide` was broadcast, in that `shape`."""
+        if value.shape == wide:
+            return self.view(value, shape)
+        kept = [axis for axis, size in enumerate(wide) if size == value.shape[axis] and size > 1]
+        return self.view(self.sums(value, kept), shape)
+
+    def product(self, x: Value, y: Value, swap_y: bool = False) -> Value:
+        """The product of two matrices, or of each pair of matrices of two batches."""
+        columns = y.shape[-2] if swap_y else y.shape[-1]
+        return self.node("matmul", [x, y], (*x.shape[:-1], columns), swap_y=swap_y)
+
+
+def broadcast(whole: Shape, shape: Shape) -> Shape:
+    """A shape as it is broadcast to another one, from the right; a single number fits all."""
+    if prod(shape) == 1:
+        return (1,) * len(whole)
+    wide = aligned(whole, shape, -1)
+    need(all(b in (1, a) for a, b in zip(whole, wide, strict=True)), "shapes that do not broadcast")
+    return wide
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltStep:
+    """A training step as a graph: its values by name, what it changes, draws and checks.
+
+    lods: for each result that has one, the input whose LoD it is. shapes: results that are no more than a shape.
+    """
+
+    nodes: tuple[Node, ...]
+    values: Mapping[str, Value]
+    stores: Mapping[str, Value]
+    updates: tuple[Update, ...]
+    draws: tuple[Draw, ...]
+    bounds: tuple[Bound, ...]
+    lods: Mapping[str, str] = field(default_factory=dict)
+    shapes: Mapping[str, Shape] = field(default_factory=dict)

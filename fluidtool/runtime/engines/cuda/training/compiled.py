@@ -1,0 +1,160 @@
+"""A training step on one GPU: its memory, what is drawn and checked before a run, and one CUDA graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from fluidtool import locks
+from fluidtool.errors import NEEDS_LESS, FluidError, OutOfMemoryError
+from fluidtool.ir import Operator
+from fluidtool.ops.context import Device
+from fluidtool.records import dataclass
+from fluidtool.runtime.engines.cuda.arena import lay_out
+from fluidtool.runtime.engines.cuda.calls import BYTES, Buffer, Call
+from fluidtool.runtime.engines.cuda.region import Constants, Libraries, Work, constants_of, put, too_large, work_of
+from fluidtool.runtime.engines.cuda.training.building import Bound, BuiltStep, Draw
+from fluidtool.runtime.engines.cuda.training.importing import build_step, may_be_in_step
+from fluidtool.runtime.engines.cuda.training.lowering import LoweredStep, lower_step
+from fluidtool.runtime.engines.cupy.kernels import drawing, parts
+from fluidtool.runtime.graph.ir import EngineFaultError, Shape
+
+STATE_WORDS = 6
+BUGS = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError)  # of the lowering
+Generators = Callable[[int], np.random.Generator]
+
+
+@dataclass(eq=False, slots=True)
+class CudaStep:
+    """A training step compiled for one GPU. States are changed where they are; inputs are copied to where its graph reads."""
+
+    device: Device
+    calls: tuple[Call, ...]
+    work: Work
+    inputs: Mapping[str, Any]
+    outputs: Mapping[str, Any]
+    lods: Mapping[str, str]
+    shapes: Mapping[str, Shape]
+    draws: tuple[Draw, ...]
+    drawn: Any  # where each drawing begins
+    bounds: tuple[Bound, ...]
+    kept: tuple[Any, ...]  # what library calls know by its address alone
+    memory: int
+    flags: Any = None
+    lock: Lock = field(default_factory=locks.lock)  # of its memory
+
+    def run(self, given: Mapping[str, Any], generator: Generators) -> dict[str, Any] | None:
+        """The outputs (fresh arrays), after the states have changed; None, and nothing has changed, if an id is out of range."""
+        with self.lock, self.device.active():
+            if not self._within_bounds(given):
+                return None
+            for name, array in self.inputs.items():
+                put(array, given[name])
+            if self.draws:
+                self.drawn.set(np.array([beginning(generator(each.seed), each.count) for each in self.draws], np.int64))
+            self.work.run()
+            return {name: array.copy() for name, array in self.outputs.items()}
+
+    def renewed(self, array: Any) -> Any:
+        """Another array of the same memory."""
+        with self.device.active():
+            return same_memory(self.device.xp, array)
+
+    def _within_bounds(self, given: Mapping[str, Any]) -> bool:
+        if not self.bounds:
+            return True
+        if self.flags is None:
+            self.flags = self.device.flags(len(self.bounds))
+        for number, bound in enumerate(self.bounds):
+            ids = self.device.array(given[bound.name])
+            self.device.mark_outside(ids, 0, bound.rows, bound.ignored, self.flags[number : number + 1])
+        if self.device.read_flags(self.flags) is None:
+            return True
+        self.flags = None
+        return False
+
+
+def beginning(generator: np.random.Generator, count: int) -> list[int]:
+    """Where a drawing begins, as a kernel reads it; the generator goes on after it."""
+    begin = drawing(generator, count, True)
+    words = [*parts(begin.state), *parts(begin.step), int(begin.first), begin.half]
+    return [int(np.uint64(word).view(np.int64)) for word in words]
+
+
+@dataclass(frozen=True, slots=True)
+class StepCompiler:
+    """Compiles training steps for one GPU. libraries: those that can be loaded."""
+
+    device: Device
+    libraries: frozenset[str]
+    opened: Libraries
+
+    def takes(self, op: Operator) -> bool:
+        """Whether an operator may have a place in a step."""
+        return may_be_in_step(op)
+
+    def compile(
+        self,
+        operators: Sequence[tuple[Operator, Mapping[str, Any]]],
+        given: Mapping[str, Any],
+        states: Sequence[str],
+        wanted: Sequence[str],
+    ) -> CudaStep:
+        """Compile operators in order. given: arrays by name; `states` among them are used and changed where they are.
+
+        wanted: names of results. Raises UnsupportedError for an operator that has no place in a step, OutOfMemoryError.
+        """
+        constants: dict[str, Buffer] = {}
+        try:
+            built, values = build_step(operators, given, states, wanted)
+            owned = {name: values[name] for name in states if name in values and not values[name].integer}
+            others = [value for name, value in values.items() if name not in owned]
+            drawn = [each.state for each in built.draws]
+            results = [name for name in wanted if name not in built.shapes]
+            lowered = lower_step(built, [*others, *drawn], owned, results, self.libraries, constants)
+        except BUGS as error:
+            if isinstance(error, FluidError):
+                raise
+            types = ", ".join(dict.fromkeys(op.type for op, _ in operators))
+            raise EngineFaultError(f"{types} cannot be compiled: {type(error).__name__}: {error}") from error
+        return self._bound(built, lowered, given)
+
+    def _bound(self, built: BuiltStep, lowered: LoweredStep, given: Mapping[str, Any]) -> CudaStep:
+        device, xp = self.device, self.device.xp
+        constants = Constants(device, ())
+        with device.active():
+            offsets, size = lay_out(lowered.calls)
+            outputs = {name: built.values[name] for name in lowered.outputs}
+            needed = BYTES * (size + sum(value.floats for value in (*lowered.inputs, *outputs.values())))
+            try:
+                arena = xp.empty(max(size, 1), np.float32)
+                drawn = xp.empty((max(len(built.draws), 1), STATE_WORDS), np.int64)
+                rows = {each.state: drawn[number] for number, each in enumerate(built.draws)}
+                inputs = {
+                    value: rows[value] if value in rows else xp.empty(value.shape, value.dtype)
+                    for value in lowered.inputs
+                }
+                results = {name: xp.empty(value.shape, value.dtype) for name, value in outputs.items()}
+                fixed = {buffer: constants.on_device(buffer) for buffer in constants_of(lowered.calls)}
+            except MemoryError as error:
+                count = max((value.shape[0] for value in lowered.inputs if value.shape), default=0)
+                raise OutOfMemoryError(too_large(device, needed, count, error), hint=NEEDS_LESS) from error
+            owned = {buffer: same_memory(xp, given[name]) for name, buffer in lowered.states.items()}
+            arrays = {**fixed, **owned}
+            arrays |= {buffer: inputs[value] for value, buffer in lowered.inputs.items()}
+            arrays |= {buffer: results[name] for name, buffer in lowered.outputs.items()}
+            work = work_of(lowered.calls, arrays, arena, offsets, device, self.opened)
+        copied = {value.name: array for value, array in inputs.items() if value not in rows}
+        return CudaStep(
+            device, lowered.calls, work, copied, results, built.lods, built.shapes, built.draws, drawn, built.bounds,
+            (arena, *fixed.values(), *owned.values()), needed,
+        )  # fmt: skip
+
+
+def same_memory(xp: Any, array: Any) -> Any:
+    """Another array of the same memory, which does not count as a reference to the first."""
+    return xp.ndarray(array.shape, array.dtype, memptr=array.data)

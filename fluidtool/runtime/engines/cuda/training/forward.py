@@ -1,0 +1,364 @@
+"""Forward operators in training steps: those whose parameters change, and the rest by the importers of inference."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import Any
+
+from fluidtool.ir import Operator
+from fluidtool.runtime.engines.cuda.training.building import STEP_IMPORTERS, StepBuilder, imports_step
+from fluidtool.runtime.graph.importers.convolution import Windows, windows_of
+from fluidtool.runtime.graph.importers.registry import IMPORTERS, need
+from fluidtool.runtime.graph.ir import Shape, Value
+
+Attrs = Mapping[str, Any]
+SHARED = (
+    "elementwise_add", "elementwise_sub", "elementwise_mul", "elementwise_div", "elementwise_max", "elementwise_min",
+    "relu", "relu6", "sigmoid", "tanh", "gelu", "leaky_relu", "hard_swish", "swish", "exp", "sqrt", "square", "hard_sigmoid",
+    "softsign", "abs", "clip", "sum", "scale", "reduce_max", "reduce_min", "softmax", "assign",
+)  # fmt: skip
+"""Operators that are imported as in inference: they have no parameters."""
+SHAPED = ("reshape2", "transpose2", "squeeze2", "unsqueeze2", "flatten2", "reshape", "transpose")
+"""The same for those whose gradients need the shape of their input."""
+
+
+def _shared(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    IMPORTERS[op.type](b, op, dict(attrs))
+
+
+def _shaped(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    shape = b.get(op, "X").shape
+    IMPORTERS[op.type](b, op, dict(attrs))
+    if b.wants(op, "XShape"):
+        b.shapes[op.outputs["XShape"][0]] = shape
+
+
+STEP_IMPORTERS.update({type: _shared for type in SHARED if type in IMPORTERS})
+STEP_IMPORTERS.update({type: _shaped for type in SHAPED if type in IMPORTERS})
+
+NUMBERS = {
+    "floor": "floorf(a)", "ceil": "ceilf(a)", "cos": "cosf(a)", "sin": "sinf(a)", "log": "logf(a)",
+    "reciprocal": "1.0f / a", "rsqrt": "1.0f / sqrtf(a + 0.0f)", "sign": "(float)((a > 0.0f) - (a < 0.0f))",
+}  # fmt: skip
+
+
+@imports_step(*NUMBERS)
+def _function(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    b.put(op, "Out", b.formula(NUMBERS[op.type], b.get(op, "X")))
+
+
+@imports_step("elementwise_pow")
+def _power(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    x, y = b.get(op, "X"), b.get(op, "Y")
+    need(x.shape == y.shape or prod(y.shape) == 1, "powers that are broadcast")
+    b.put(op, "Out", b.formula("powf(a, b)", x, y))
+
+
+FLOAT32 = 5  # VarType.FP32
+WHOLE = 3  # VarType.INT64
+
+
+@imports_step("cast")
+def _cast(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    need(attrs["out_dtype"] == FLOAT32 and attrs["in_dtype"] in (FLOAT32, WHOLE), "casts to other types than float32")
+    name = op.inputs["X"][0]
+    need(name in b.values, f"{name} has no value")
+    value = b.values[name]
+    b.put(op, "Out", b.formula("a", value) if value.integer else value)
+
+
+@imports_step("fill_constant")
+def _fill(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    computed = any(op.inputs.get(slot) for slot in ("ShapeTensor", "ShapeTensorList", "ValueTensor"))
+    need(not computed and attrs["dtype"] == FLOAT32, "a constant whose shape or value is computed")
+    shape = tuple(int(size) for size in attrs["shape"])
+    need(prod(shape) > 0, "an empty constant")
+    text = attrs.get("str_value") or repr(float(attrs["value"]))
+    try:
+        number = float(text)
+    except ValueError:
+        need(False, f"the constant {text}")
+        raise
+    b.put(op, "Out", b.node("formula", [], shape, text=literal(number), shapes=(), counts_columns=False))
+
+
+def literal(number: float) -> str:
+    """A number as C has it."""
+    from fluidtool.runtime.engines.cuda.sources import number as written
+
+    return written(number)
+
+
+@imports_step("mean")
+def _mean(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    x = b.get(op, "X")
+    total = b.sums(x, ())
+    b.put(op, "Out", b.formula(f"a * {literal(1 / prod(x.shape))}", total, shape=(1,)))
+
+
+@imports_step("reduce_sum", "reduce_mean")
+def _reduce(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    x = b.get(op, "X")
+    axes = reduced_axes(attrs, len(x.shape))
+    need(attrs.get("out_dtype", -1) < 0, "a result of another type")
+    kept = [axis for axis in range(len(x.shape)) if axis not in axes]
+    total = b.sums(x, kept)
+    if op.type == "reduce_mean":
+        total = b.formula(f"a / {literal(prod(x.shape) // prod(total.shape))}", total)
+    wide = [1 if axis in axes else size for axis, size in enumerate(x.shape)]
+    b.put(op, "Out", b.view(total, wide if attrs["keep_dim"] else (total.shape or (1,))))
+
+
+def reduced_axes(attrs: Attrs, rank: int) -> set[int]:
+    """The axes of a reduction."""
+    dims = attrs["dim"] if isinstance(attrs["dim"], list) else [attrs["dim"]]
+    need(all(-rank <= int(axis) < rank for axis in dims), "dimensions out of range")
+    return set(range(rank)) if attrs.get("reduce_all") or not dims else {int(axis) % rank for axis in dims}
+
+
+@imports_step("concat")
+def _concat(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    name = op.inputs["X"][0]
+    need(name in b.values, f"{name} has no value")
+    need(int(attrs["axis"]) % len(b.values[name].shape), "concat along the axis of sequences")
+    IMPORTERS["concat"](b, op, dict(attrs))
+
+
+# ---------------------------------------------------------------- products
+def matrix(b: StepBuilder, value: Value, columns_from: int) -> Value:
+    """A value as a matrix."""
+    return b.view(value, (prod(value.shape[:columns_from]), prod(value.shape[columns_from:])))
+
+
+@imports_step("mul")
+def _mul(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    x, y = b.get(op, "X"), b.get(op, "Y")
+    left, right = int(attrs["x_num_col_dims"]), int(attrs["y_num_col_dims"])
+    one, other = matrix(b, x, left), matrix(b, y, right)
+    need(one.shape[1] == other.shape[0], "a product of sizes that do not fit")
+    b.put(op, "Out", b.view(b.product(one, other), (*x.shape[:left], *y.shape[right:])))
+
+
+@imports_step("matmul", "matmul_v2")
+def _matmul(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    x, y = b.get(op, "X"), b.get(op, "Y")
+    swap_x, swap_y, alpha = turned(attrs)
+    need(x.shape[:-2] == y.shape[:-2] and 2 <= len(x.shape) <= 4 and len(y.shape) >= 2, "matmul with broadcasting")
+    one = swapped(b, x) if swap_x else x
+    need(one.shape[-1] == y.shape[-1 if swap_y else -2], "matmul of sizes that do not fit")
+    b.put(op, "Out", scaled(b, b.product(one, y, swap_y), alpha))
+
+
+def turned(attrs: Attrs) -> tuple[bool, bool, float]:
+    """Whether X and Y are transposed, and the factor of their product."""
+    need(attrs.get("head_number", 1) <= 1, "matmul by heads")
+    swap_x, swap_y = (
+        bool(attrs.get(a, attrs.get(b))) for a, b in (("transpose_X", "trans_x"), ("transpose_Y", "trans_y"))
+    )
+    return swap_x, swap_y, float(attrs.get("alpha", 1.0))
+
+
+def swapped(b: StepBuilder, value: Value) -> Value:
+    """Matrices with rows for columns."""
+    rank = len(value.shape)
+    return b.transposed(value, [*range(rank - 2), rank - 1, rank - 2])
+
+
+def scaled(b: StepBuilder, value: Value, factor: float) -> Value:
+    """A value times a factor."""
+    return value if factor == 1.0 else b.formula(f"a * {literal(factor)}", value)
+
+
+# ---------------------------------------------------------------- losses
+def counted(classes: int, ignored: int, label: str) -> str:
+    """Whether a label is a class, and is not the one that does not count."""
+    return f"({label} >= 0.0f && {label} < {classes}.0f && {label} != {ignored}.0f)"
+
+
+def labels_of(b: StepBuilder, op: Operator, attrs: Attrs, lead: Shape, classes: int) -> tuple[Value, int]:
+    """The labels of rows, and the label that does not count."""
+    need(not attrs.get("soft_label"), "soft labels")
+    ignored = int(attrs["ignore_index"])
+    labels = b.ids(op, "Label", classes, ignored)
+    need(labels.shape in (lead, (*lead, 1)) and classes < 1 << 24, "labels of another shape")
+    return labels, ignored
+
+
+def loss_of(b: StepBuilder, x: Value, labels: Value, ignored: int) -> tuple[Value, Value]:
+    """(-log of the probability that a label names, that probability), by row [..., 1]."""
+    column = (*x.shape[:-1], 1)
+    match = b.node("label", [x, labels], column, ignored=ignored)
+    finite = "(isinf(logf(a)) ? (a > 1.0f ? -1e20f : 1e20f) : -logf(a))"
+    text = f"({counted(x.shape[-1], ignored, 'b')} ? {finite} : 0.0f)"
+    return b.formula(text, match, labels, shapes=(column, column)), match
+
+
+@imports_step("cross_entropy", "cross_entropy2")
+def _cross_entropy(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    x = b.get(op, "X")
+    labels, ignored = labels_of(b, op, attrs, x.shape[:-1], x.shape[-1])
+    loss, match = loss_of(b, x, labels, ignored)
+    b.put(op, "Y", b.view(loss, labels.shape))
+    if op.type == "cross_entropy2":
+        b.put(op, "MatchX", match)
+        b.shapes[op.outputs["XShape"][0]] = x.shape
+
+
+@imports_step("softmax_with_cross_entropy")
+def _softmax_with_cross_entropy(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    x = b.get(op, "Logits")
+    need(int(attrs["axis"]) in (-1, len(x.shape) - 1) and attrs.get("use_softmax", True), "another axis than the last")
+    labels, ignored = labels_of(b, op, attrs, x.shape[:-1], x.shape[-1])
+    need(labels.shape == (*x.shape[:-1], 1), "labels of another shape")
+    y = b.node("softmax", [x], x.shape, factor=1.0, mask_shape=None)
+    if b.wants(op, "Softmax"):
+        b.put(op, "Softmax", y)
+    b.put(op, "Loss", loss_of(b, y, labels, ignored)[0])
+
+
+# ---------------------------------------------------------------- images
+@imports_step("conv2d", "depthwise_conv2d")
+def _convolution(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    x, weights = b.get(op, "Input"), b.get(op, "Filter")
+    windows = convolution_of(op, attrs, x.shape, weights.shape)
+    b.put(op, "Output", b.node("convolution", [x, weights], windows.results, windows=windows, computes="out"))
+
+
+def convolution_of(op: Operator, attrs: Attrs, images: Shape, filters: Shape) -> Windows:
+    """The windows of a convolution to which nothing is fused."""
+    fused = any(op.inputs.get(slot) for slot in ("Bias", "ResidualData")) or any(
+        attrs.get(name) for name in ("fuse_relu", "fuse_activation", "fuse_relu_before_depthwise_conv")
+    )
+    need(len(images) == len(filters) == 4 and not fused, "a convolution that is fused")
+    need(attrs.get("data_format", "NCHW") in ("NCHW", "AnyLayout"), "convolution in NHWC")
+    return windows_of(attrs, images, filters)
+
+
+@imports_step("pool2d")
+def _pool(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    IMPORTERS["pool2d"](b, op, dict(attrs))
+
+
+@imports_step("conv2d_transpose")
+def _transposed_convolution(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    x, weights = b.get(op, "Input"), b.get(op, "Filter")
+    windows, shape = transposed_of(b, op, attrs, x.shape, weights.shape)
+    b.put(op, "Output", b.node("convolution", [x, weights], shape, windows=windows, computes="x"))
+
+
+def transposed_of(b: StepBuilder, op: Operator, attrs: Attrs, x: Shape, filters: Shape) -> tuple[Windows, Shape]:
+    """(the convolution whose gradient by its images this is, the shape of those images)."""
+    need(attrs.get("data_format", "NCHW") in ("NCHW", "AnyLayout") and len(x) == 4, "transposed convolution in NHWC")
+    need(
+        not attrs.get("output_size") and not any(op.inputs.get(slot) for slot in ("Bias",)), "a result of a given size"
+    )
+    need(not any(attrs.get("output_padding") or ()), "padding of the result")
+    steps, spread, groups = tuple(attrs["strides"]), tuple(attrs["dilations"]), int(attrs["groups"])
+    need(groups > 0 and filters[0] == x[1], "filters that do not fit")
+    need(attrs.get("padding_algorithm", "EXPLICIT") == "EXPLICIT", "padding by an algorithm")
+    pads = [int(pad) for pad in attrs["paddings"]]
+    top, bottom, left, right = pads if len(pads) == 4 else (pads[0], pads[0], pads[1], pads[1])
+    height, width = (
+        (size - 1) * step + apart * (window - 1) + 1 - before - after
+        for size, step, apart, window, before, after in zip(
+            x[2:], steps, spread, filters[2:], (top, left), (bottom, right), strict=True
+        )
+    )
+    images = (x[0], filters[1] * groups, height, width)
+    windows = windows_of(attrs, images, filters)
+    need(windows.results == x, "a size that windows do not fill")
+    return windows, images
+
+
+# ---------------------------------------------------------------- normalization
+def along(b: StepBuilder, value: Value, rank: int, axis: int = 1) -> Value:
+    """Numbers by channel, in a shape that broadcasts."""
+    return b.view(value, (1,) * axis + value.shape + (1,) * (rank - axis - 1))
+
+
+@imports_step("batch_norm")
+def _batch_norm(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    x, epsilon = b.get(op, "X"), literal(float(attrs["epsilon"]))
+    check_batch_norm(b, op, attrs, x.shape)
+    rank, count = len(x.shape), prod(x.shape) // x.shape[1]
+    share = literal(1 / count)
+    mean = b.formula(f"a * {share}", b.sums(x, (1,)))
+    apart = b.formula("(a - b) * (a - b)", x, along(b, mean, rank))
+    variance = b.formula(f"a * {share}", b.sums(apart, (1,)))
+    inverse = b.formula(f"1.0f / sqrtf(a + {epsilon})", variance)
+    numbers = [b.get(op, slot) for slot in ("Scale", "Bias")]
+    parts = [along(b, each, rank) for each in (mean, inverse, *numbers)]
+    b.put(op, "Y", b.formula("(a - b) * (d * c) + e", x, *parts))
+    momentum = float(attrs["momentum"])
+    for slot, new in (("Mean", mean), ("Variance", variance)):
+        text = f"a * {literal(momentum)} + b * {literal(1 - momentum)}"
+        b.put(op, f"{slot}Out", b.formula(text, b.get(op, slot), new))
+    for slot, saved in (("SavedMean", mean), ("SavedVariance", inverse)):
+        if b.wants(op, slot):
+            b.put(op, slot, saved)
+
+
+def check_batch_norm(b: StepBuilder, op: Operator, attrs: Attrs, shape: Shape) -> None:
+    """Refuse all but normalization by the statistics of a batch, channels first."""
+    still = attrs.get("is_test") or attrs.get("use_global_stats") or attrs.get("fuse_with_relu")
+    need(not still and not op.inputs.get("MomentumTensor"), "batch_norm by running statistics")
+    need(attrs.get("data_layout", "NCHW") in ("NCHW", "AnyLayout") and len(shape) >= 2, "batch_norm in NHWC")
+    need(prod(shape) > shape[1] and b.has(op, "Scale"), "batch_norm of one element")
+
+
+@imports_step("layer_norm")
+def _layer_norm(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    x, start = b.get(op, "X"), int(attrs["begin_norm_axis"])
+    need(0 < start < len(x.shape), "an axis out of range")
+    rows, length = prod(x.shape[:start]), prod(x.shape[start:])
+    flat = b.view(x, (rows, length))
+    mean = rows_mean(b, flat)
+    variance = rows_mean(b, b.formula("(a - b) * (a - b)", flat, mean, shape=flat.shape))
+    epsilon = literal(float(attrs["epsilon"]))
+    inputs, text = [flat, mean, variance], f"(a - b) * (1.0f / sqrtf(c + {epsilon}))"
+    for slot, sign in (("Scale", "*"), ("Bias", "+")):
+        if b.has(op, slot):
+            text = f"({text} {sign} {'abcdefgh'[len(inputs)]})"
+            inputs.append(b.view(b.get(op, slot), (1, length)))
+    b.put(op, "Y", b.view(b.formula(text, *inputs, shape=flat.shape), x.shape))
+    for slot, value in (("Mean", mean), ("Variance", variance)):
+        if b.wants(op, slot):
+            b.put(op, slot, b.view(value, (rows,)))
+
+
+def rows_mean(b: StepBuilder, value: Value) -> Value:
+    """The mean of each row of a matrix, [rows, 1]."""
+    rows, length = value.shape
+    return b.node("reduce", [value], (rows, 1), sizes=(rows, length, 1), how=1)
+
+
+# ---------------------------------------------------------------- tables and dropout
+@imports_step("lookup_table", "lookup_table_v2")
+def _lookup(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    table = b.get(op, "W")
+    need(not attrs.get("is_distributed") and not attrs.get("remote_prefetch"), "a table of a parameter server")
+    padding = int(attrs.get("padding_idx", -1))
+    ids = b.ids(op, "Ids", table.shape[0])
+    need(len(table.shape) == 2 and -1 <= padding < table.shape[0], "padding that is no row")
+    lead = ids.shape[:-1] if op.type == "lookup_table" else ids.shape
+    need(op.type != "lookup_table" or ids.shape[-1:] == (1,), "ids whose last size is not 1")
+    b.put(op, "Out", b.node("rows", [table, ids], (*lead, table.shape[1]), zero=padding))
+
+
+@imports_step("dropout")
+def _dropout(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    x, rate = b.get(op, "X"), float(attrs["dropout_prob"])
+    need(not attrs.get("is_test") and not b.has(op, "Seed"), "dropout that does not draw, or by a computed seed")
+    seed = int(attrs["seed"]) if attrs.get("fix_seed") else 0
+    drawn = b.draw(x.shape, seed)
+    mask = b.formula(f"(a >= {literal(rate)} ? 1.0f : 0.0f)", drawn)
+    b.masks[op.outputs["Mask"][0]] = mask
+    b.put(op, "Out", b.formula(f"a * b * {dropout_factor(attrs)}", x, mask))
+
+
+def dropout_factor(attrs: Attrs) -> str:
+    """What kept elements are multiplied by."""
+    rate, implementation = float(attrs["dropout_prob"]), attrs["dropout_implementation"]
+    need(0 <= rate <= 1 and implementation in ("upscale_in_train", "downgrade_in_infer"), "attributes of dropout")
+    return literal(1 / (1 - rate)) if implementation == "upscale_in_train" and rate < 1 else "1.0f"

@@ -1,0 +1,323 @@
+"""Gradients of operators in training steps: formulas, sums and products of the values that forward operators left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import prod
+from typing import Any
+
+from fluidtool.ir import Operator
+from fluidtool.runtime.engines.cuda.training.building import StepBuilder, imports_step
+from fluidtool.runtime.engines.cuda.training.forward import (
+    along,
+    check_batch_norm,
+    convolution_of,
+    counted,
+    dropout_factor,
+    labels_of,
+    literal,
+    matrix,
+    reduced_axes,
+    rows_mean,
+    scaled,
+    swapped,
+    transposed_of,
+    turned,
+)
+from fluidtool.runtime.graph.importers.elementwise import aligned
+from fluidtool.runtime.graph.importers.registry import need
+from fluidtool.runtime.graph.ir import Shape, Value
+
+Attrs = Mapping[str, Any]
+SLOPES: dict[str, tuple[str, Callable[[Attrs], str]]] = {
+    "relu": ("Out", lambda a: "(b > 0.0f ? a : 0.0f)"),
+    "relu6": ("Out", lambda a: f"(b > 0.0f && b < {literal(a['threshold'])} ? a : 0.0f)"),
+    "leaky_relu": ("Out", lambda a: f"(b > 0.0f ? a : a * {literal(a['alpha'])})"),
+    "sigmoid": ("Out", lambda a: "a * b * (1.0f - b)"),
+    "tanh": ("Out", lambda a: "a * (1.0f - b * b)"),
+    "exp": ("Out", lambda a: "a * b"),
+    "sqrt": ("Out", lambda a: "a * 0.5f / b"),
+    "hard_sigmoid": ("Out", lambda a: f"(b > 0.0f && b < 1.0f ? a * {literal(a['slope'])} : 0.0f)"),
+    "square": ("X", lambda a: "a * 2.0f * b"),
+    "abs": ("X", lambda a: "(b > 0.0f ? a : b < 0.0f ? -a : 0.0f)"),
+    "log": ("X", lambda a: "a / b"),
+    "gelu": (
+        "X",
+        lambda a: (
+            "a * (0.5f * (1.0f + tanhf(0.79788456f * (b + 0.044715f * b * b * b))) + 0.5f * b * (1.0f - "
+            "tanhf(0.79788456f * (b + 0.044715f * b * b * b)) * tanhf(0.79788456f * (b + 0.044715f * b * b * b))) * "
+            "0.79788456f * (1.0f + 0.134145f * b * b))"
+            if a.get("approximate")
+            else "a * (0.5f * (1.0f + erff(b * 0.70710678f)) + b * 0.39894228f * expf(-0.5f * b * b))"
+        ),
+    ),
+    "swish": (
+        "X",
+        lambda a: (
+            f"a * ft_sigmoid({literal(a['beta'])} * b) * "
+            f"(1.0f + {literal(a['beta'])} * b * (1.0f - ft_sigmoid({literal(a['beta'])} * b)))"
+        ),
+    ),
+    "clip": ("X", lambda a: f"(b > {literal(a['min'])} && b < {literal(a['max'])} ? a : 0.0f)"),
+}
+"""By operator: what its gradient reads besides the gradient of its result, and the formula (a: gradient, b: the other)."""
+
+
+def _slope(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    slot, text = SLOPES[op.type.removesuffix("_grad")]
+    need(not b.has(op, "Min") and not b.has(op, "Max"), "computed bounds")
+    b.put(op, "X@GRAD", b.formula(text(attrs), b.get(op, "Out@GRAD"), b.get(op, slot)))
+
+
+imports_step(*(f"{type}_grad" for type in SLOPES))(_slope)
+
+
+# ---------------------------------------------------------------- elementwise operators
+def _wide(b: StepBuilder, op: Operator, attrs: Attrs) -> tuple[Value, Shape, Shape, Shape, Shape]:
+    """The gradient of the result; the shapes of X and Y, and both as they were broadcast."""
+    grad, x, y = b.get(op, "Out@GRAD"), b.shape_of(op, "X"), b.shape_of(op, "Y")
+    need(len(x) == len(grad.shape) >= len(y), "broadcasting of X")
+    wide = aligned(x, y, int(attrs.get("axis", -1)))
+    fits = all(size in (1, whole) for size, whole in zip(wide, grad.shape, strict=True))
+    need(fits and all(size in (1, whole) for size, whole in zip(x, grad.shape, strict=True)), "shapes that do not fit")
+    return grad, x, y, x, wide
+
+
+@imports_step("elementwise_add_grad", "elementwise_sub_grad")
+def _sum_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    grad, x, y, wide_x, wide_y = _wide(b, op, attrs)
+    if b.wants(op, "X@GRAD"):
+        b.put(op, "X@GRAD", b.summed_to(grad, wide_x, x))
+    if b.wants(op, "Y@GRAD"):
+        found = b.summed_to(grad, wide_y, y)
+        b.put(op, "Y@GRAD", found if op.type == "elementwise_add_grad" else b.formula("-a", found))
+
+
+FACTORS = {  # of the gradients by X and by Y: a is that of the result, b is X, c is Y
+    "elementwise_mul_grad": ("a * c", "a * b"),
+    "elementwise_div_grad": ("a / c", "-a * b / (c * c)"),
+    "elementwise_max_grad": ("(b > c ? a : 0.0f)", "(b <= c ? a : 0.0f)"),
+    "elementwise_min_grad": ("(b < c ? a : 0.0f)", "(b >= c ? a : 0.0f)"),
+}
+
+
+@imports_step(*FACTORS)
+def _factor_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    grad, x, y, wide_x, wide_y = _wide(b, op, attrs)
+    operands = (grad, b.get(op, "X"), b.get(op, "Y"))
+    shapes = (grad.shape, wide_x, wide_y)
+    for slot, text, wide, shape in zip(("X", "Y"), FACTORS[op.type], (wide_x, wide_y), (x, y), strict=True):
+        if b.wants(op, f"{slot}@GRAD"):
+            found = b.formula(text, *operands, shapes=shapes)
+            b.put(op, f"{slot}@GRAD", b.summed_to(found, wide, shape))
+
+
+# ---------------------------------------------------------------- reductions and moves
+@imports_step("mean_grad")
+def _mean_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    shape = b.shape_of(op, "X")
+    grad = b.get(op, "Out@GRAD")
+    need(prod(grad.shape) == 1, "more than one number")
+    b.put(op, "X@GRAD", b.formula(f"a / {literal(prod(shape))}", grad, shape=shape))
+
+
+@imports_step("reduce_sum_grad", "reduce_mean_grad")
+def _reduced_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    shape, grad = b.shape_of(op, "X"), b.get(op, "Out@GRAD")
+    axes = reduced_axes(attrs, len(shape))
+    wide = tuple(1 if axis in axes else size for axis, size in enumerate(shape))
+    need(prod(wide) == prod(grad.shape), "a gradient that does not fit")
+    count = prod(shape) // prod(wide) if op.type == "reduce_mean_grad" else 1
+    b.put(op, "X@GRAD", b.formula(f"a / {literal(count)}", b.view(grad, wide), shape=shape))
+
+
+@imports_step("reshape2_grad", "squeeze2_grad", "unsqueeze2_grad", "flatten2_grad")
+def _reshaped_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    shape, grad = b.shape_of(op, "XShape"), b.get(op, "Out@GRAD")
+    need(prod(shape) == prod(grad.shape), "a gradient that does not fit")
+    b.put(op, "X@GRAD", b.view(grad, shape))
+
+
+@imports_step("transpose2_grad")
+def _transposed_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    axes = [int(axis) for axis in attrs["axis"]]
+    b.put(op, "X@GRAD", b.transposed(b.get(op, "Out@GRAD"), [axes.index(axis) for axis in range(len(axes))]))
+
+
+@imports_step("concat_grad")
+def _parted_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    grad = b.get(op, "Out@GRAD")
+    need(not b.has(op, "AxisTensor"), "a computed axis")
+    axis, start = int(attrs["axis"]) % len(grad.shape), 0
+    for number, (source, name) in enumerate(zip(op.inputs["X"], op.outputs["X@GRAD"], strict=True)):
+        need(source in b.values, f"{source} has no value")
+        shape = b.values[source].shape
+        if name and not name.startswith("@EMPTY@"):
+            starts = [start if place == axis else 0 for place in range(len(shape))]
+            b.put(op, "X@GRAD", b.node("slice", [grad], shape, starts=starts, sizes=shape), number)
+        start += shape[axis]
+
+
+@imports_step("softmax_grad")
+def _softmax_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    y, grad = b.get(op, "Out"), b.get(op, "Out@GRAD")
+    need(int(attrs.get("axis", -1)) in (-1, len(y.shape) - 1), "another axis than the last")
+    rows = (prod(y.shape[:-1]), y.shape[-1])
+    flat, steep = b.view(y, rows), b.view(grad, rows)
+    total = rows_mean(b, b.formula("a * b", steep, flat))
+    text = f"(a - c * {literal(rows[1])}) * b"
+    b.put(op, "X@GRAD", b.view(b.formula(text, steep, flat, total, shape=rows), y.shape))
+
+
+# ---------------------------------------------------------------- products
+@imports_step("mul_grad")
+def _mul_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    x, y = b.get(op, "X"), b.get(op, "Y")
+    left, right = int(attrs["x_num_col_dims"]), int(attrs["y_num_col_dims"])
+    one, other = matrix(b, x, left), matrix(b, y, right)
+    grad = b.view(b.get(op, "Out@GRAD"), (one.shape[0], other.shape[1]))
+    if b.wants(op, "X@GRAD"):
+        b.put(op, "X@GRAD", b.view(b.product(grad, other, swap_y=True), x.shape))
+    if b.wants(op, "Y@GRAD"):
+        b.put(op, "Y@GRAD", b.view(b.product(b.transposed(one, (1, 0)), grad), y.shape))
+
+
+@imports_step("matmul_grad", "matmul_v2_grad")
+def _matmul_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    x, y, grad = b.get(op, "X"), b.get(op, "Y"), b.get(op, "Out@GRAD")
+    swap_x, swap_y, alpha = turned(attrs)
+    need(x.shape[:-2] == y.shape[:-2] and 2 <= len(x.shape) <= 4, "matmul with broadcasting")
+    grad = scaled(b, grad, alpha)
+    one, other = (swapped(b, each) if swap else each for each, swap in ((x, swap_x), (y, swap_y)))
+    if b.wants(op, "X@GRAD"):
+        found = b.product(other, swapped(b, grad)) if swap_x else b.product(grad, other, swap_y=True)
+        b.put(op, "X@GRAD", found)
+    if b.wants(op, "Y@GRAD"):
+        found = b.product(swapped(b, grad), one) if swap_y else b.product(swapped(b, one), grad)
+        b.put(op, "Y@GRAD", found)
+
+
+# ---------------------------------------------------------------- losses
+@imports_step("cross_entropy_grad2", "cross_entropy_grad")
+def _cross_entropy_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    shape = b.shape_of(op, "XShape" if op.type == "cross_entropy_grad2" else "X")
+    labels, ignored = labels_of(b, op, attrs, shape[:-1], shape[-1])
+    column = (*shape[:-1], 1)
+    source = b.get(op, "MatchX" if op.type == "cross_entropy_grad2" else "X")
+    grad = b.view(b.get(op, "Y@GRAD"), column)
+    here = f"({counted(shape[-1], ignored, 'c')} && (int)c == (int)d)"
+    text = f"({here} ? -a / b : 0.0f)"
+    wide = shape if source.shape == shape else column
+    b.put(op, "X@GRAD", b.by_column(text, grad, source, labels, shape=shape, shapes=(column, wide, column)))
+
+
+@imports_step("softmax_with_cross_entropy_grad")
+def _softmax_with_cross_entropy_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    y, grad = b.get(op, "Softmax"), b.get(op, "Loss@GRAD")
+    shape = y.shape
+    need(int(attrs["axis"]) in (-1, len(shape) - 1) and attrs.get("use_softmax", True), "another axis than the last")
+    labels, ignored = labels_of(b, op, attrs, shape[:-1], shape[-1])
+    ignored = ignored if op.has_attr("use_softmax") else -1  # Paddle 1.8.5 counts ignored labels here
+    text = f"({counted(shape[-1], ignored, 'c')} ? a * (b - ((int)c == (int)d ? 1.0f : 0.0f)) : 0.0f)"
+    column = (*shape[:-1], 1)
+    b.put(op, "Logits@GRAD", b.by_column(text, grad, y, labels, shape=shape, shapes=(column, shape, column)))
+
+
+# ---------------------------------------------------------------- images
+@imports_step("conv2d_grad", "depthwise_conv2d_grad")
+def _convolution_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    x, weights, grad = b.get(op, "Input"), b.get(op, "Filter"), b.get(op, "Output@GRAD")
+    windows = convolution_of(op, attrs, x.shape, weights.shape)
+    need(grad.shape == windows.results, "a gradient that does not fit")
+    if b.wants(op, "Input@GRAD"):
+        found = b.node("convolution", [grad, weights], x.shape, windows=windows, computes="x")
+        b.put(op, "Input@GRAD", found)
+    if b.wants(op, "Filter@GRAD"):
+        found = b.node("convolution", [x, grad], weights.shape, windows=windows, computes="weights")
+        b.put(op, "Filter@GRAD", found)
+
+
+@imports_step("conv2d_transpose_grad")
+def _transposed_convolution_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    x, weights, grad = b.get(op, "Input"), b.get(op, "Filter"), b.get(op, "Output@GRAD")
+    windows, shape = transposed_of(b, op, attrs, x.shape, weights.shape)
+    need(grad.shape == shape, "a gradient that does not fit")
+    if b.wants(op, "Input@GRAD"):
+        found = b.node("convolution", [grad, weights], x.shape, windows=windows, computes="out")
+        b.put(op, "Input@GRAD", found)
+    if b.wants(op, "Filter@GRAD"):
+        found = b.node("convolution", [grad, x], weights.shape, windows=windows, computes="weights")
+        b.put(op, "Filter@GRAD", found)
+
+
+@imports_step("pool2d_grad")
+def _pool_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    x, y, grad = b.get(op, "X"), b.get(op, "Out"), b.get(op, "Out@GRAD")
+    pooled = next((node for node in b.nodes if node.kind == "pool" and node.output is y), None)
+    need(pooled is not None and pooled.inputs[0] is x, "the gradient of a pooling that is not in this step")
+    assert pooled is not None
+    b.put(op, "X@GRAD", b.node("pool_gradient", [x, y, grad], x.shape, **pooled.attrs))
+
+
+@imports_step("batch_norm_grad")
+def _batch_norm_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    x, grad = b.get(op, "X"), b.get(op, "Y@GRAD")
+    check_batch_norm(b, op, attrs, x.shape)
+    rank, count = len(x.shape), prod(x.shape) // x.shape[1]
+    scale, mean, inverse = (b.get(op, slot) for slot in ("Scale", "SavedMean", "SavedVariance"))
+    by_bias = b.sums(grad, (1,))
+    parts = [along(b, each, rank) for each in (mean, inverse)]
+    by_scale = b.sums(b.formula("a * ((b - c) * d)", grad, x, *parts), (1,))
+    if b.wants(op, "Scale@GRAD"):
+        b.put(op, "Scale@GRAD", by_scale)
+    if b.wants(op, "Bias@GRAD"):
+        b.put(op, "Bias@GRAD", by_bias)
+    if b.wants(op, "X@GRAD"):
+        share = literal(1 / count)
+        text = f"e * d * (a - f * {share} - (b - c) * d * g * {share})"
+        more = [along(b, each, rank) for each in (scale, by_bias, by_scale)]
+        b.put(op, "X@GRAD", b.formula(text, grad, x, *parts, *more))
+
+
+@imports_step("layer_norm_grad")
+def _layer_norm_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    x, start = b.get(op, "X"), int(attrs["begin_norm_axis"])
+    rows = (prod(x.shape[:start]), prod(x.shape[start:]))
+    flat, grad = b.view(x, rows), b.view(b.get(op, "Y@GRAD"), rows)
+    mean, variance = (b.view(b.get(op, slot), (rows[0], 1)) for slot in ("Mean", "Variance"))
+    deviation = f"(1.0f / sqrtf(d + {literal(float(attrs['epsilon']))}))"
+    if b.wants(op, "Scale@GRAD"):
+        steep = b.formula(f"a * ((b - c) * {deviation})", grad, flat, mean, variance, shape=rows)
+        b.put(op, "Scale@GRAD", b.view(b.sums(steep, (1,)), b.get(op, "Scale").shape))
+    if b.wants(op, "Bias@GRAD"):
+        b.put(op, "Bias@GRAD", b.view(b.sums(grad, (1,)), b.get(op, "Bias").shape))
+    if not b.wants(op, "X@GRAD"):
+        return
+    if b.has(op, "Scale"):
+        grad = b.formula("a * b", grad, b.view(b.get(op, "Scale"), (1, rows[1])))
+    level = rows_mean(b, grad)
+    slope = rows_mean(b, b.formula(f"a * ((b - c) * {deviation})", grad, flat, mean, variance, shape=rows))
+    text = f"{deviation} * (a - e - (b - c) * {deviation} * f)"
+    found = b.formula(text, grad, flat, mean, variance, level, slope, shape=rows)
+    b.put(op, "X@GRAD", b.view(found, x.shape))
+
+
+# ---------------------------------------------------------------- tables and dropout
+@imports_step("lookup_table_grad", "lookup_table_v2_grad")
+def _lookup_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    need(not attrs.get("is_sparse") and not attrs.get("is_distributed"), "rows as a gradient")
+    shape, padding = b.shape_of(op, "W"), int(attrs.get("padding_idx", -1))
+    ids = b.ids(op, "Ids", shape[0])
+    count = prod(ids.shape)
+    need(count < 1 << 22, "more ids than links can tell")
+    grad = b.view(b.get(op, "Out@GRAD"), (count, shape[1]))
+    links = b.node("links", [ids], (count,))
+    b.put(op, "W@GRAD", b.node("rows_gradient", [ids, links, grad], shape, zero=padding))
+
+
+@imports_step("dropout_grad")
+def _dropout_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    mask = b.masks.get(op.inputs["Mask"][0])
+    need(mask is not None and not attrs.get("is_test"), "the gradient of a dropout that is not in this step")
+    assert mask is not None
+    b.put(op, "X@GRAD", b.formula(f"a * b * {dropout_factor(attrs)}", b.get(op, "Out@GRAD"), mask))

@@ -1,0 +1,314 @@
+"""Kinds of nodes that only training steps have -> calls."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from math import prod
+
+from fluidtool.runtime.engines.cuda.calls import (
+    Buffer,
+    Convolution,
+    Launch,
+    Matrix,
+    Place,
+    Pointer,
+    Product,
+    channels_last,
+    same_strides,
+)
+from fluidtool.runtime.engines.cuda.lowering import Lowering, lowers, matrices_of, matrix_of, need_cublaslt
+from fluidtool.runtime.engines.cuda.sources import THREADS, Source
+from fluidtool.runtime.engines.cuda.training.building import Rule, Update
+from fluidtool.runtime.engines.cupy.kernels import MULTIPLIER, PCG64, parts
+from fluidtool.runtime.graph.importers.registry import ADD, need
+from fluidtool.runtime.graph.ir import NONE, RELU, Graph, Node, Value
+
+BUSY = 1 << 16  # threads that keep a GPU busy
+TURNS = 32  # elements that each thread adds at least
+POINTERS = 400  # arguments of a kernel, of which 4 KiB are allowed
+EACH = 4  # elements of a state that each thread changes
+
+
+# ---------------------------------------------------------------- sums
+@lowers("sums")
+def _sums(low: Lowering, node: Node) -> None:
+    sums(low, node.inputs[0], node.attrs["kept"], node.output, low.new(node.output))
+
+
+def sums(low: Lowering, x: Value, kept: Sequence[int], result: Value, out: Place) -> None:
+    """Sums over the axes that are not kept: by many threads for each, then over what those have found, always in one order."""
+    rest = [axis for axis in range(len(x.shape)) if axis not in kept]
+    count, columns = prod(x.shape[axis] for axis in rest), prod(result.shape)
+    shares = min(-(-count // TURNS), max(1, BUSY // columns))
+    src = Source(low)
+    partial = Value(f"shares of {result.name}", (shares, columns)) if shares > 1 else result
+    place = low.new(partial) if shares > 1 else out
+    at = src.thread(shares * columns)
+    part, column = src.whole(f"{at} / {columns}"), src.whole(f"{at} % {columns}")
+    own = src.split(column, result.shape)
+
+    def element() -> str:
+        index = ["0"] * len(x.shape)
+        for axis, text in zip(kept, own, strict=True):
+            index[axis] = text
+        for axis, text in zip(rest, src.split("i", tuple(x.shape[axis] for axis in rest)), strict=True):
+            index[axis] = text
+        return f"total += {src.load(x, index)};"
+
+    src.lines += [
+        "float total = 0.0f;",
+        f"for (int i = {part}; i < {count}; i += {shares}) {{ {src.within(element)} }}",
+    ]
+    index = [part if shares > 1 else "0", column] if shares > 1 else own
+    src.lines.append(src.store(place, index, "total"))
+    low.calls.append(src.launch(place, -(-shares * columns // THREADS), THREADS, "sums"))
+    if shares > 1:
+        flat = Value(result.name, (columns,))
+        sums(low, partial, (1,), flat, Place(out.buffer, (1,), out.offset))
+
+
+# ---------------------------------------------------------------- products
+@lowers("biased")
+def _biased(low: Lowering, node: Node) -> None:
+    """The product of two matrices plus a number for each column, and a ReLU: what cuBLASLt does at its end."""
+    need_cublaslt(low)
+    x, y, bias = node.inputs
+    (rows, depth), columns, swapped = x.shape, node.output.shape[1], node.attrs["swap_y"]
+    out = low.new(node.output)
+    left, right = (matrices_of(low, low.place(value), value.shape) for value in (x, y))
+    low.calls.append(
+        Product(
+            matrix_of(left, 0, False), matrix_of(right, 0, swapped), Matrix(out.pointer, columns), rows, depth, columns,
+            bias=low.contiguous(bias).pointer, epilogue="relu" if node.activation == RELU else "",
+        )
+    )  # fmt: skip
+
+
+def with_biases(graph: Graph) -> Graph:
+    """Products whose only reader adds a number to each column, and ReLUs after those, as one node each."""
+    uses, made = graph.uses(), {node.output: node for node in graph.nodes}
+    outputs, dropped = set(graph.outputs), set()
+    changed: dict[Node, Node] = {}
+    for node in graph.nodes:
+        before = made.get(node.inputs[0]) if node.inputs else None
+        if before is None or uses[before.output] != 1 or before.output in outputs:
+            continue
+        before = changed.get(before, before)
+        if _adds_to_columns(node) and before.kind == "matmul" and len(before.output.shape) == 2:
+            attrs, inputs = {"swap_y": before.attrs["swap_y"]}, (*before.inputs, node.inputs[1])
+            changed[node] = Node("biased", inputs, node.output, attrs)
+        elif _is_relu(node) and before.kind == "biased" and before.activation == NONE:
+            changed[node] = Node("biased", before.inputs, node.output, before.attrs, RELU)
+        else:
+            continue
+        dropped.add(made[node.inputs[0]].output)
+    return graph.with_nodes(changed.get(node, node) for node in graph.nodes if node.output not in dropped)
+
+
+def _adds_to_columns(node: Node) -> bool:
+    plain = node.residual is None and node.activation == NONE
+    if node.kind != "binary" or node.attrs["operation"] != ADD or not plain or len(node.output.shape) != 2:
+        return False
+    return tuple(node.attrs["y_shape"]) == (1, node.output.shape[1])
+
+
+def _is_relu(node: Node) -> bool:
+    return node.kind == "unary" and node.activation == RELU and node.residual is None
+
+
+# ---------------------------------------------------------------- images
+def image(low: Lowering, value: Value) -> Pointer:
+    """An image with its channels last."""
+    place = low.place(value)
+    if not same_strides(place.strides, channels_last(value.shape), value.shape):
+        place = low.copy(value, Place(Buffer(value.floats), channels_last(value.shape)))
+    return place.pointer
+
+
+@lowers("convolution")
+def _convolution(low: Lowering, node: Node) -> None:
+    need(
+        "cudnn" in low.libraries,
+        "a convolution needs cuDNN (the package nvidia-cudnn-frontend), which is not installed",
+    )
+    windows, computes, (one, other) = node.attrs["windows"], node.attrs["computes"], node.inputs
+    found = low.places[node.output] = Place(Buffer(node.output.floats), channels_last(node.output.shape))
+    values = {"out": (one, other, node.output), "x": (node.output, other, one), "weights": (one, node.output, other)}
+    images, filters, results = values[computes]
+    pointers = [found.pointer if each is node.output else image(low, each) for each in (images, filters, results)]
+    low.calls.append(
+        Convolution(
+            pointers[0], pointers[1], pointers[2], images.shape, filters.shape, results.shape, windows.pads,
+            windows.strides, windows.dilations, computes,
+        )
+    )  # fmt: skip
+
+
+@lowers("pool_gradient")
+def _pool_gradient(low: Lowering, node: Node) -> None:
+    (x, y, grad), attrs = node.inputs, node.attrs
+    sizes, cells = x.shape[2:], y.shape[2:]
+    wide = channels_last(x.shape) if low.place(x).strides == channels_last(x.shape) else None
+    src, out = Source(low), low.new(node.output, wide)
+    order = sorted(range(4), key=lambda axis: -out.strides[axis])
+    index = src.split(src.thread(prod(x.shape)), x.shape, order)
+    loops, tests, bounds = "", "", []
+    for axis, (name, part) in enumerate(zip("yx", index[2:], strict=True)):
+        size, count = sizes[axis], cells[axis]
+        if attrs["adaptive"]:
+            loops += f"for (int {name} = 0; {name} < {count}; {name}++) "
+            start, end = f"({name} * {size} / {count})", f"((({name} + 1) * {size} + {count - 1}) / {count})"
+            tests += f"if ({part} < {start} || {part} >= {end}) continue; "
+        else:
+            window, step, pad = attrs["window"][axis], attrs["strides"][axis], attrs["pads"][axis]
+            src.lines.append(
+                f"int from_{name} = {part} + {pad - window + 1}, to_{name} = ({part} + {pad}) / {step} + 1;"
+            )
+            src.lines.append(f"from_{name} = from_{name} <= 0 ? 0 : (from_{name} + {step - 1}) / {step};")
+            src.lines.append(f"if (to_{name} > {count}) to_{name} = {count};")
+            loops += f"for (int {name} = from_{name}; {name} < to_{name}; {name}++) "
+            first, last = f"({name} * {step} - {pad})", f"({name} * {step} - {pad} + {window})"
+            start, end = f"({first} < 0 ? 0 : {first})", f"({last} > {size} ? {size} : {last})"
+        bounds.append((start, end))
+    (top, bottom), (left, right) = bounds
+    here = [index[0], index[1], "y", "x"]
+    if attrs["mode"] == 0:
+        other = src.load(x, [index[0], index[1], "v", "u"])
+        src.lines.append(f"const float own = {src.load(x, index)};")
+        tests += (
+            f"if (own != {src.load(y, here)}) continue; bool first = true; "
+            f"for (int v = {top}; v <= {index[2]} && first; v++) for (int u = {left}; u < {right}; u++) "
+            f"{{ if (v == {index[2]} && u >= {index[3]}) break; if ({other} == own) {{ first = false; break; }} }} "
+            "if (!first) continue; "
+        )
+        share = src.load(grad, here)
+    else:
+        area = f"({bottom} - {top}) * ({right} - {left})" if attrs["mode"] == 1 else str(prod(attrs["window"]))
+        share = f"{src.load(grad, here)} / (float)({area})"
+    src.lines += ["float total = 0.0f;", f"{loops}{{ {tests}total += {share}; }}"]
+    src.lines.append(src.store(out, index, "total"))
+    low.calls.append(src.launch(out, -(-prod(x.shape) // THREADS), THREADS, "unpool"))
+
+
+# ---------------------------------------------------------------- tables
+@lowers("links")
+def _links(low: Lowering, node: Node) -> None:
+    """For each id the place of the next one that is equal, and whether it is the first: 2 * place + first."""
+    ids, count = node.inputs[0], node.output.shape[0]
+    src, out = Source(low), low.new(node.output)
+    at, name = src.thread(count), src.pointer(low.place(ids).buffer)
+    src.lines += [
+        f"int next = {at} + 1, before = 0;",
+        f"while (next < {count} && {name}[next] != {name}[{at}]) next++;",
+        f"while (before < {at} && {name}[before] != {name}[{at}]) before++;",
+        src.store(out, [at], f"(float)(2 * next + (before == {at}))"),
+    ]
+    low.calls.append(src.launch(out, -(-count // THREADS), THREADS, "links"))
+
+
+@lowers("rows_gradient")
+def _rows_gradient(low: Lowering, node: Node) -> None:
+    """Zeros, then the sums of the rows of each id, added in order."""
+    ids, links, grad = node.inputs
+    (count,), (_, width) = links.shape, node.output.shape
+    out = low.new(node.output)
+    low.elementwise(out, node.output.shape, lambda src, index: "0.0f")
+    src = Source(low)
+    at, name = src.thread(count * width), src.pointer(low.place(ids).buffer)
+    first, column = src.whole(f"{at} / {width}"), src.whole(f"{at} % {width}")
+    link, row = low.place(links), src.whole(f"(int){name}[{first}]")
+    src.lines += [
+        f"if (!((int){src.at(link, [first])} & 1) || {row} == {node.attrs['zero']}) return;",
+        "float total = 0.0f;",
+        f"for (int i = {first}; i < {count}; i = (int){src.at(link, ['i'])} / 2) total += {src.load(grad, ['i', column])};",
+        src.store(out, [row, column], "total"),
+    ]
+    low.calls.append(src.launch(out, -(-count * width // THREADS), THREADS, "scatter"))
+
+
+# ---------------------------------------------------------------- random numbers
+DRAWN = 16  # numbers for each thread
+
+
+@lowers("draw")
+def _draw(low: Lowering, node: Node) -> None:
+    """Numbers of PCG64 from the place in its stream that the host has written: numpy's."""
+    state, count = node.inputs[0], prod(node.output.shape)
+    src, out = Source(low), low.new(node.output)
+    at, name = src.thread(-(-count // DRAWN) + 1), src.pointer(low.place(state).buffer)
+    high, low_bits = parts(MULTIPLIER)
+    src.functions["PCG64"] = f"typedef unsigned long long word;\n{PCG64}"
+    src.lines += [
+        f"const word* s = (const word*){name};",
+        f"const wide factor = {{{high}ull, {low_bits}ull}}, step = {{s[2], s[3]}};",
+        "wide state = {s[0], s[1]};",
+        "const int first = (int)s[4];",
+        f"const int begin = {at} * {DRAWN // 2}, words = ({count} - first + 1) / 2;",
+        f"if ({at} == 0 && first) out[0] = (float)((unsigned)s[5] >> 8) * (1.0f / 16777216.0f);",
+        "if (begin >= words) return;",
+        "state = jumped(state, factor, step, (word)begin);",
+        f"for (int i = begin; i < words && i < begin + {DRAWN // 2}; i++) {{",
+        "    state = plus(times(state, factor), step);",
+        "    const word both = drawn(state);",
+        "    const int place = first + 2 * i;",
+        "    out[place] = (float)((unsigned)both >> 8) * (1.0f / 16777216.0f);",
+        f"    if (place + 1 < {count}) out[place + 1] = (float)((unsigned)(both >> 32) >> 8) * (1.0f / 16777216.0f);",
+        "}",
+    ]
+    low.calls.append(src.launch(out, -(-(-(-count // DRAWN) + 1) // THREADS), THREADS, "draw"))
+
+
+# ---------------------------------------------------------------- updates
+def update(low: Lowering, updates: Sequence[Update]) -> None:
+    """Updates by rule, as few kernels as their arguments allow; last those without a gradient, whose states others read."""
+    by_rule: dict[Rule, list[Update]] = {}
+    for each in sorted(updates, key=lambda each: each.gradient is None):
+        by_rule.setdefault(each.rule, []).append(each)
+    for rule, alike in by_rule.items():
+        at_once = POINTERS // (len(rule.states) + len(rule.numbers) + 1)
+        for start in range(0, len(alike), at_once):
+            low.calls.append(_together(low, rule, alike[start : start + at_once]))
+
+
+def _together(low: Lowering, rule: Rule, updates: Sequence[Update]) -> Launch:
+    """One kernel for updates by one rule: each block changes a part of one of them."""
+    gradient = () if updates[0].gradient is None else ("g",)
+    names = (*rule.states, *gradient, *rule.numbers)
+    pointers: list[Pointer] = []
+    cases: list[str] = []
+    block = 0
+    for number, each in enumerate(updates):
+        places = [low.place(value) for value in each.states]
+        if each.gradient is not None:
+            places.append(low.contiguous(each.gradient))
+        places += [low.place(value) for value in each.numbers]
+        pointers += [place.pointer for place in places]
+        count = prod(each.states[0].shape)
+        chosen = " ".join(f"{name}_ = {name}{number};" for name in names)
+        start, block = block, block + -(-count // (THREADS * EACH))
+        cases.append(f"if (block < {block}) {{ {chosen} count = {count}; block -= {start}; }}")
+    written = [f"float* {name}_;" for name in rule.states]
+    read = [f"const float* {name}_;" for name in (*gradient, *rule.numbers)]
+    changed = " ".join(f"{name}_[i] = {name};" for name in rule.states)
+    loaded = " ".join(
+        f"{'float' if name in rule.states else 'const float'} {name} = {name}_[i];"
+        for name in (*rule.states, *gradient)
+    )
+    single = " ".join(f"const float {name} = {name}_[0];" for name in rule.numbers)
+    arguments = ", ".join(
+        f"{'' if name in rule.states else 'const '}float* {name}{number}"
+        for number in range(len(updates))
+        for name in names
+    )
+    text = (
+        f"({arguments})\n{{\n    {' '.join(written + read)} int block = blockIdx.x, count;\n    "
+        + "\n    else ".join(cases)
+        + f"\n    else return;\n    {single}\n"
+        f"    for (int k = 0; k < {EACH}; k++) {{\n"
+        f"        const int i = (block * {EACH} + k) * {THREADS} + threadIdx.x;\n"
+        f"        if (i < count) {{ {loaded} {rule.text} {changed} }}\n    }}\n}}\n"
+    )
+    name = f"update_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    source = f'extern "C" __global__ void __launch_bounds__({THREADS}) {name}{text}'
+    return Launch(name, source, tuple(pointers), block, THREADS)

@@ -1,0 +1,59 @@
+"""A training step -> calls: its graph, then the updates, then what else changes at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+
+from fluidtool.records import dataclass
+from fluidtool.runtime.engines.cuda.calls import Buffer, Call, Place, row_major
+from fluidtool.runtime.engines.cuda.lowering import LARGEST, Lowering
+from fluidtool.runtime.engines.cuda.training.building import BuiltStep
+from fluidtool.runtime.engines.cuda.training.kernels import update, with_biases
+from fluidtool.runtime.engines.cuda.training.updates import stored
+from fluidtool.runtime.graph.importers.registry import need
+from fluidtool.runtime.graph.ir import Graph, Value
+
+
+@dataclass(frozen=True, slots=True)
+class LoweredStep:
+    """The calls of a training step, and the buffers of its inputs, its states by name, and its outputs by name."""
+
+    calls: tuple[Call, ...]
+    inputs: Mapping[Value, Buffer]
+    states: Mapping[str, Buffer]
+    outputs: Mapping[str, Buffer]
+
+
+def lower_step(
+    step: BuiltStep,
+    given: Sequence[Value],
+    states: Mapping[str, Value],
+    wanted: Sequence[str],
+    libraries: frozenset[str],
+    constants: dict[str, Buffer],
+) -> LoweredStep:
+    """The calls of a step. given: values that are copied in for every run. Raises UnsupportedError."""
+    results = [step.values[name] for name in wanted]
+    ends = [*step.stores.values(), *(each.gradient for each in step.updates if each.gradient is not None)]
+    ends += [number for each in step.updates for number in each.numbers]
+    graph = Graph((*given, *states.values()), list(dict.fromkeys([*results, *ends])), step.nodes).without_unread()
+    graph = with_biases(graph)
+    read = {value for node in graph.nodes for value in node.inputs} | set(graph.outputs)
+    places, inputs, owned = {}, {}, {}
+    for value in given:
+        if value in read:
+            need(prod(value.shape) <= LARGEST, f"{value.name} of more than {LARGEST} elements")
+            inputs[value] = Buffer(value.floats, "input", integer=value.integer)
+            places[value] = Place(inputs[value], row_major(value.shape))
+    changed = {value for each in step.updates for value in each.states} | {states[name] for name in step.stores}
+    for name, value in states.items():
+        if value in read or value in changed:
+            owned[name] = Buffer(value.floats, "state")
+            places[value] = Place(owned[name], row_major(value.shape))
+    low = Lowering(graph, libraries, constants, places=places, apart=frozenset(results))
+    low.nodes()
+    outputs = low.outputs(results)  # before anything changes
+    update(low, step.updates)
+    update(low, [stored(states[name], value) for name, value in step.stores.items()])
+    return LoweredStep(tuple(low.calls), inputs, owned, dict(zip(wanted, outputs, strict=True)))

@@ -1,0 +1,147 @@
+"""Updates by optimizers: each a rule on the elements of states; what has the same rule is one kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fluidtool.ir import Operator
+from fluidtool.runtime.engines.cuda.training.building import Rule, StepBuilder, Update, imports_step
+from fluidtool.runtime.engines.cuda.training.forward import literal
+from fluidtool.runtime.graph.importers.registry import need
+from fluidtool.runtime.graph.ir import Value
+
+Attrs = Mapping[str, Any]
+
+
+def _update(
+    b: StepBuilder, op: Operator, slots: Mapping[str, tuple[str, str]], numbers: Mapping[str, str], text: str
+) -> None:
+    """An update. slots: input and output of each state, by letter; numbers: the slots of single numbers, by name."""
+    grad = b.get(op, "Grad")
+    need(not any(op.inputs.get(slot) for slot in LATER) and not _of_paddle_2(op), "an optimizer of Paddle 2")
+    states = [b.state(op, *pair) for pair in slots.values()]
+    need(all(each.shape == grad.shape for each in states), "states of another shape than the gradient")
+    rule = Rule(tuple(slots), tuple(numbers), text)
+    b.updates.append(Update(rule, tuple(states), grad, tuple(b.number(op, slot) for slot in numbers.values())))
+
+
+LATER = ("MasterParam", "SkipUpdate", "Beta1Tensor", "Beta2Tensor", "EpsilonTensor")
+LATER_ATTRS = ("multi_precision", "use_global_beta_pow", "regularization_method", "rescale_grad")
+
+
+def _of_paddle_2(op: Operator) -> bool:
+    return any(op.has_attr(name) for name in LATER_ATTRS)
+
+
+@imports_step("sgd")
+def _sgd(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    _update(b, op, {"p": ("Param", "ParamOut")}, {"lr": "LearningRate"}, "p = p - lr * g;")
+
+
+@imports_step("momentum")
+def _momentum(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    mu = literal(attrs["mu"])
+    step = f"(g + {mu} * v)" if attrs.get("use_nesterov") else "v"
+    slots = {"p": ("Param", "ParamOut"), "v": ("Velocity", "VelocityOut")}
+    _update(b, op, slots, {"lr": "LearningRate"}, f"v = {mu} * v + g; p = p - lr * {step};")
+
+
+@imports_step("adam")
+def _adam(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    one, two, epsilon = (literal(attrs[name]) for name in ("beta1", "beta2", "epsilon"))
+    rest_one, rest_two = literal(1 - attrs["beta1"]), literal(1 - attrs["beta2"])
+    slots = {
+        "p": ("Param", "ParamOut"), "m": ("Moment1", "Moment1Out"), "v": ("Moment2", "Moment2Out"),
+    }  # fmt: skip
+    text = (
+        f"m = {one} * m + {rest_one} * g; v = {two} * v + {rest_two} * g * g; "
+        f"p = p - lr * (sqrtf(1.0f - b2) / (1.0f - b1)) * (m / (sqrtf(v) + {epsilon}));"
+    )
+    _update(b, op, slots, {"lr": "LearningRate", "b1": "Beta1Pow", "b2": "Beta2Pow"}, text)
+    powers = [b.state(op, f"Beta{n}Pow", f"Beta{n}PowOut") for n in (1, 2)]
+    b.updates += [
+        Update(Rule(("p",), (), f"p = p * {factor};"), (power,), None)
+        for power, factor in zip(powers, (one, two), strict=True)
+    ]
+
+
+@imports_step("adamax")
+def _adamax(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    one, two, epsilon = (literal(attrs[name]) for name in ("beta1", "beta2", "epsilon"))
+    slots = {"p": ("Param", "ParamOut"), "m": ("Moment", "MomentOut"), "n": ("InfNorm", "InfNormOut")}
+    text = (
+        f"m = {one} * m + {literal(1 - attrs['beta1'])} * g; n = ft_larger(fabsf(g), {two} * n + {epsilon}); "
+        "p = p - lr / (1.0f - b1) * (m / n);"
+    )
+    _update(b, op, slots, {"lr": "LearningRate", "b1": "Beta1Pow"}, text)
+
+
+@imports_step("adagrad")
+def _adagrad(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    slots = {"p": ("Param", "ParamOut"), "m": ("Moment", "MomentOut")}
+    text = f"m = m + g * g; p = p - lr * g / (sqrtf(m) + {literal(attrs['epsilon'])});"
+    _update(b, op, slots, {"lr": "LearningRate"}, text)
+
+
+@imports_step("decayed_adagrad")
+def _decayed_adagrad(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    decay, rest = literal(attrs["decay"]), literal(1 - attrs["decay"])
+    slots = {"p": ("Param", "ParamOut"), "m": ("Moment", "MomentOut")}
+    text = f"m = {decay} * m + {rest} * g * g; p = p - lr * g / (sqrtf(m) + {literal(attrs['epsilon'])});"
+    _update(b, op, slots, {"lr": "LearningRate"}, text)
+
+
+@imports_step("adadelta")
+def _adadelta(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    need(not b.has(op, "LearningRate"), "an optimizer of Paddle 2")
+    rho, rest, epsilon = (literal(each) for each in (attrs["rho"], 1 - attrs["rho"], attrs["epsilon"]))
+    slots = {
+        "p": ("Param", "ParamOut"), "s": ("AvgSquaredGrad", "AvgSquaredGradOut"),
+        "u": ("AvgSquaredUpdate", "AvgSquaredUpdateOut"),
+    }  # fmt: skip
+    step = f"-sqrtf((u + {epsilon}) / (s + {epsilon})) * g"
+    text = (
+        f"s = {rho} * s + {rest} * g * g; const float d = {step}; u = {rho} * u + {rest} * d * d; "
+        f"p = p + {step};"  # with the new u, as Paddle 1.8.5 does in place
+    )
+    _update(b, op, slots, {}, text)
+
+
+@imports_step("rmsprop")
+def _rmsprop(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    decay, rest, epsilon, momentum = (
+        literal(each) for each in (attrs["decay"], 1 - attrs["decay"], attrs["epsilon"], attrs["momentum"])
+    )
+    slots = {
+        "p": ("Param", "ParamOut"), "m": ("Moment", "MomentOut"), "s": ("MeanSquare", "MeanSquareOut"),
+    }  # fmt: skip
+    text, spread = f"s = {decay} * s + {rest} * g * g; ", "s"
+    if attrs.get("centered"):
+        slots["a"] = ("MeanGrad", "MeanGradOut")
+        text, spread = f"{text}a = {decay} * a + {rest} * g; ", "s - a * a"
+    text += f"m = {momentum} * m + lr * g / sqrtf({spread} + {epsilon}); p = p - m;"
+    _update(b, op, slots, {"lr": "LearningRate"}, text)
+
+
+@imports_step("ftrl")
+def _ftrl(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    one, two, power = literal(attrs["l1"]), literal(2 * attrs["l2"]), float(attrs["lr_power"])
+
+    def raised(what: str) -> str:
+        return f"sqrtf({what})" if power == -0.5 else f"powf({what}, {literal(-power)})"
+
+    slots = {
+        "p": ("Param", "ParamOut"), "s": ("SquaredAccumulator", "SquaredAccumOut"),
+        "z": ("LinearAccumulator", "LinearAccumOut"),
+    }  # fmt: skip
+    text = (
+        f"const float n = s + g * g; z = z + g - ({raised('n')} - {raised('s')}) / lr * p; s = n; "
+        f"p = fabsf(z) > {one} ? ({one} * (float)((z > 0.0f) - (z < 0.0f)) - z) / ({raised('n')} / lr + {two}) : 0.0f;"
+    )
+    _update(b, op, slots, {"lr": "LearningRate"}, text)
+
+
+def stored(state: Value, value: Value) -> Update:
+    """The update that replaces a state by a value."""
+    return Update(Rule(("p",), (), "p = g;"), (state,), value)

@@ -1,0 +1,371 @@
+"""Regions of training programs: an engine runs each in one call, and changes parameters where they are."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import field, replace
+from math import prod
+from typing import Any
+from weakref import getweakrefcount
+
+import numpy as np
+
+from fluidtool.ir import Block, Operator, Program
+from fluidtool.ir.hidden_names import hidden_writes
+from fluidtool.ir.roles import OpRole
+from fluidtool.ops.registry import get_op
+from fluidtool.records import dataclass
+from fluidtool.runtime.bindings import array_of
+from fluidtool.runtime.bound_region import lod_of
+from fluidtool.runtime.dependencies import names_used
+from fluidtool.runtime.engines.base import CompiledStep, StepCompiler
+from fluidtool.runtime.graph.importers.refusals import every_attribute
+from fluidtool.runtime.graph.ir import UnsupportedError
+from fluidtool.runtime.phases import role
+from fluidtool.runtime.specialization import MOST_KEPT
+from fluidtool.runtime.step import Step
+from fluidtool.tensor import LoDTensor
+from fluidtool.tensor.references import ONE, references
+
+SHORTEST = 2  # operators that are worth a region
+UPDATE = 4  # what an update is worth, where another operator is worth 1
+COPIED = 1 << 16  # elements of a parameter that is copied for every run, since others change it
+PATIENCE = 8  # runs after each other whose parameters are elsewhere than in the last one, before a region is given up
+
+
+@dataclass(eq=False, slots=True)
+class TrainingRegion:
+    """Steps of a training program that an engine may run in one call.
+
+    reads: names from outside. states: those of them, and of what is written, that are persistable and that nothing else
+    writes. outputs: names that are read after it. reasons: why steps run one by one, by result. parts: what runs instead, once
+    an operator turned out to have no place in it. has_run: whether it has run in one call.
+    """
+
+    steps: tuple[Step, ...]
+    reads: tuple[str, ...]
+    states: tuple[str, ...]
+    outputs: tuple[str, ...]
+    release: tuple[str, ...]
+    compiler: StepCompiler
+    divide: Callable[[Sequence[Step]], tuple[Step | TrainingRegion, ...]]
+    reasons: dict[str, str] = field(default_factory=dict)
+    parts: tuple[Step | TrainingRegion, ...] | None = None
+    has_run: bool = False
+
+    @property
+    def updates(self) -> bool:
+        """Whether it changes parameters."""
+        return any(step.op.input("Param") for step in self.steps)
+
+    def changes(self) -> frozenset[str]:
+        """The states that it writes."""
+        written = {name for step in self.steps for name in step.op.output_arg_names}
+        return frozenset(written.intersection(self.states))
+
+    @property
+    def is_worthwhile(self) -> bool:
+        """Whether its operators are more work than copying values in and out; an update is some launches."""
+        copied = [name for name in self.reads if name not in self.states]
+        work = sum(UPDATE if step.op.input("Param") else 1 for step in self.steps)
+        return len(self.steps) >= SHORTEST and work > len(copied) + len(self.outputs)
+
+    def compile(self, given: dict[str, Any], states: Sequence[str]) -> CompiledStep | None:
+        """Compile it for these arrays, some of which are states; None if an operator has no place in it: `parts` run instead."""
+        try:
+            operators = [(step.op, every_attribute(step.op, step.info)) for step in self.steps]
+            return self.compiler.compile(operators, given, states, self.outputs)
+        except UnsupportedError as error:
+            place = next((i for i, step in enumerate(self.steps) if error.result in step.op.output_arg_names), None)
+            self.reasons[error.result] = str(error)
+            if place is None:
+                self.parts = self.steps
+            else:
+                before, after = self.steps[:place], self.steps[place + 1 :]
+                self.parts = (*self.divide(before), self.steps[place], *self.divide(after))
+            return None
+
+
+# ---------------------------------------------------------------- finding them
+def find_training_regions(
+    block: Block, steps: Sequence[Step], persistable: frozenset[str], fetched: Collection[str], compiler: StepCompiler
+) -> list[Step | TrainingRegion]:
+    """The steps of a training program, with those that the engine takes grouped into regions.
+
+    Steps between them that depend on nothing in the region before move in front of it.
+    """
+    program = block.program
+    taken = {number for number, step in enumerate(steps) if compiler.takes(step.op)}
+    rates = {number for number, step in enumerate(steps) if role(step.op) & OpRole.LRSched}
+    made = {name for number in rates & taken for name in steps[number].op.output_arg_names}
+    if any(names_used(program, steps[number].op) & made for number in rates - taken):
+        taken -= rates  # together they may move in front of a region
+    numbers = {id(step.op): number for number, step in enumerate(steps)}
+    while True:
+        while refused := {n for n in taken if not _fits(block, steps[n], _foreign(program, steps, taken, persistable))}:
+            taken -= refused
+        owned = persistable - _foreign(program, steps, taken, persistable)
+        parts = [
+            part if isinstance(part, Step) else _region(program, part, steps, owned, fetched, compiler)
+            for part in _joined(program, steps, taken)
+        ]
+        idle = (part for part in parts if isinstance(part, TrainingRegion) and not part.is_worthwhile)
+        lost = {numbers[id(step.op)] for part in idle for step in part.steps}
+        if not lost:
+            return parts
+        taken -= lost  # what they write is written outside regions
+
+
+def _foreign(program: Program, steps: Sequence[Step], taken: set[int], persistable: frozenset[str]) -> frozenset[str]:
+    """Persistable names that steps outside all regions write."""
+    others = (step for number, step in enumerate(steps) if number not in taken)
+    return persistable.intersection(name for step in others for name in written_by(program, step.op))
+
+
+def _fits(block: Block, step: Step, foreign: frozenset[str]) -> bool:
+    """Whether a step writes nothing that others write, and reads little of it."""
+    if not foreign.isdisjoint(step.op.output_arg_names):
+        return False
+    found = (block.find_var_recursive(name) for name in foreign.intersection(step.op.input_arg_names))
+    return all(var is not None and prod(max(size, 1) for size in var.shape) <= COPIED for var in found)
+
+
+def written_by(program: Program, op: Operator) -> set[str]:
+    """The names that an operator, or any block below it, writes."""
+    names = {*op.output_arg_names, *hidden_writes(op)}
+    for index in op.sub_blocks():
+        for inner in program.block(index).ops:
+            names |= written_by(program, inner)
+    return names
+
+
+def _joined(program: Program, steps: Sequence[Step], taken: set[int]) -> list[Step | list[Step]]:
+    """Runs of steps that are taken, and the others alone; in an order that gives the same results."""
+    found: list[Step | list[Step]] = []
+    run: list[Step] = []
+    released: set[str] = set()
+
+    def close() -> None:
+        if run:
+            last = replace(run[-1], release=(*run[-1].release, *sorted(released.difference(run[-1].release))))
+            found.append([*run[:-1], last])
+        run.clear()
+        released.clear()
+
+    for number, step in enumerate(steps):
+        if number in taken:
+            run.append(step)
+            continue
+        if run and _may_move(program, step, run):
+            released.update(step.release)
+            found.append(replace(step, release=()))
+            continue
+        close()
+        found.append(step)
+    close()
+    return found
+
+
+def _may_move(program: Program, step: Step, run: Sequence[Step]) -> bool:
+    """Whether a step gives the same results before a run as after it."""
+    inner = [op for index in step.op.sub_blocks() for op in program.block(index).ops]
+    infos = (step.info, *(get_op(op.type) for op in inner))
+    if any(info.side_effects or info.random for info in infos) or any(op.sub_blocks() for op in inner) or step.hollow:
+        return False
+    made = {name for each in run for name in each.op.output_arg_names}
+    read = {name for each in run for name in each.op.input_arg_names}
+    mentioned, written = names_used(program, step.op), written_by(program, step.op)
+    return made.isdisjoint(mentioned) and read.isdisjoint(written)
+
+
+def _region(
+    program: Program,
+    part: Sequence[Step],
+    steps: Sequence[Step],
+    owned: frozenset[str],
+    fetched: Collection[str],
+    compiler: StepCompiler,
+) -> TrainingRegion:
+    made: dict[str, None] = {}
+    read: dict[str, None] = {}
+    for step in part:
+        read |= dict.fromkeys(name for name in step.op.input_arg_names if name not in made)
+        made |= dict.fromkeys(step.op.output_arg_names)
+    mine = {id(step.op) for step in part}
+    elsewhere = {name for step in steps if id(step.op) not in mine for name in names_used(program, step.op)}
+    states = [name for name in {**read, **made} if name in owned]
+    outputs = [name for name in made if name not in owned and (name in fetched or name in elsewhere)]
+    release = dict.fromkeys(name for step in part for name in step.release)
+
+    def divide(rest: Sequence[Step]) -> tuple[Step | TrainingRegion, ...]:
+        whole = _region(program, rest, steps, owned, fetched, compiler)
+        return (whole,) if whole.is_worthwhile else tuple(rest)
+
+    return TrainingRegion(tuple(part), tuple(read), tuple(states), tuple(outputs), tuple(release), compiler, divide)
+
+
+def reasons_of(parts: Iterable[Any]) -> dict[str, str]:
+    """Why operators have no place in regions, by result."""
+    found: dict[str, str] = {}
+    for part in parts:
+        if isinstance(part, TrainingRegion):
+            found |= part.reasons | reasons_of(part.parts or ())
+    return found
+
+
+# ---------------------------------------------------------------- running them
+class BoundTrainingRegion:
+    """A region whose names have been looked up, with what was compiled by the shapes of its inputs."""
+
+    __slots__ = (
+        "_at_work",
+        "_bind",
+        "_bound",
+        "_changed",
+        "_kept",
+        "_moves",
+        "outputs",
+        "reads",
+        "region",
+        "release",
+        "runtime",
+        "states",
+    )
+
+    def __init__(
+        self,
+        region: TrainingRegion,
+        lookup: Callable[[str], Any],
+        bind: Callable[[Any], Any],
+        release: tuple[Any, ...],
+        runtime: Any,
+    ) -> None:
+        self.region, self.release, self.runtime = region, release, runtime
+        self._bind = bind
+        self._at_work: Any = None
+        self._bound: tuple[Sequence[Any], list[Any]] | None = None
+        self._kept: OrderedDict[Any, tuple[tuple[int, ...], CompiledStep]] = OrderedDict()
+        self._moves = 0
+        self._changed = region.changes()
+        self.states = {name: lookup(name) for name in region.states}
+        self.reads = {name: lookup(name) for name in region.reads if name not in self.states}
+        self.outputs = {name: lookup(name) for name in region.outputs}
+
+    @property
+    def steps(self) -> Sequence[Any]:
+        """What runs if nothing is compiled: the steps one by one, or the parts of a region that was divided."""
+        wanted: Sequence[Any] = self.region.parts or self.region.steps
+        if self._bound is None or self._bound[0] is not wanted:
+            self._bound = wanted, [self._bind(step) for step in wanted]
+        return self._bound[1]
+
+    @property
+    def context(self) -> Any:
+        """The operator that is running, for messages."""
+        return (self._at_work or self.steps[0]).context
+
+    def run(self) -> None:
+        """Run in one call, or one by one."""
+        if self.region.parts is None and self._run_compiled():
+            self._at_work = None
+            return
+        for step in self.steps:
+            self._at_work = step
+            step.run()
+
+    def _run_compiled(self) -> bool:
+        """Run in one call; False if that is not possible, and nothing was done."""
+        given = {name: array_or_shape(holder) for name, holder in self.reads.items()}
+        if any([value is None for value in given.values()]) or not self._own_states():
+            return False
+        given |= {name: holder.value.array for name, holder in self.states.items()}
+        compiled = self._compiled(given)
+        if compiled is None:
+            return False
+        if self.region.updates:
+            self.runtime.checks.settle()
+        results = compiled.run(given, self.runtime.generator)
+        if results is None:
+            return False
+        self.region.has_run = True
+        self._show_changes(compiled)
+        for name, array in results.items():
+            self.outputs[name].pending_lod = None
+            self.outputs[name].set_tensor(array, self._lod(compiled, name))
+        for name, shape in compiled.shapes.items():
+            self.outputs[name].value = value = LoDTensor()
+            value.set_dims(shape)
+            value.offsets = self._lod(compiled, name)
+        return True
+
+    def _copy_from_now_on(self, before: tuple[int, ...], now: tuple[int, ...]) -> bool:
+        """Take states that are only read, and that are elsewhere in every run, for inputs; False if there are none."""
+        moved = [name for name, old, new in zip(self.states, before, now, strict=True) if old != new]
+        moved = [name for name in moved if name not in self._changed and self._moves > 1]
+        for name in moved:
+            self.reads[name] = self.states.pop(name)
+        if moved:
+            self._kept.clear()
+            self._moves = 0
+        return bool(moved)
+
+    def _show_changes(self, compiled: CompiledStep) -> None:
+        """Give arrays that somebody watches a new identity, as an operator would that replaces them."""
+        for name in self._changed:
+            holder = self.states.get(name)
+            if holder is not None and getweakrefcount(holder.value.array):
+                holder.set_tensor(compiled.renewed(holder.value.array), holder.value.offsets)
+
+    def _lod(self, compiled: CompiledStep, name: str) -> list[list[int]]:
+        """The LoD of an output: that of an input."""
+        source = compiled.lods.get(name, "")
+        return [list(level) for level in lod_of(self.reads.get(source) or self.states.get(source))]
+
+    def _own_states(self) -> bool:
+        """Make every state an array to which nothing but its variable refers; False if one has no array."""
+        device = self.runtime.device
+        for holder in self.states.values():
+            value = None if holder is None else holder.value
+            if type(value) is not LoDTensor or value.array is None or value.array.size == 0:
+                return False
+            shared = references(value, "array") > ONE or isinstance(value.array, np.ndarray)
+            if shared or value.array.base is not None or not value.array.flags.c_contiguous:
+                holder.set_tensor(device.array(value.array).copy(), value.offsets)
+        return True
+
+    def _compiled(self, given: dict[str, Any]) -> CompiledStep | None:
+        """What was compiled for these inputs and these places of the states."""
+        key = tuple(each if type(each) is tuple else (each.shape, each.dtype.char) for each in given.values())
+        places = tuple(given[name].data.ptr for name in self.states)
+        found = self._kept.get(key)
+        if found is not None and found[0] == places:
+            self._moves = 0
+            self._kept.move_to_end(key)
+            return found[1]
+        self._moves += found is not None
+        if found is not None and self._copy_from_now_on(found[0], places):
+            return self._compiled(given)
+        if self._moves > PATIENCE:
+            self.region.parts = self.region.steps
+            self.region.reasons[self.region.steps[0].op.output_arg_names[0]] = (
+                "its parameters are replaced in every run"
+            )
+            return None
+        compiled = self.region.compile(given, tuple(self.states))
+        if compiled is None:
+            return None
+        self._kept[key] = places, compiled
+        if len(self._kept) > MOST_KEPT:
+            self._kept.popitem(last=False)
+        return compiled
+
+
+def array_or_shape(holder: Any) -> Any:
+    """The array of a variable; the shape of one that is no more than that; None for any other value, and for no elements."""
+    array = array_of(holder)
+    if array is not None:
+        return array if array.size else None
+    value = None if holder is None else holder.value
+    shape = value.shape() if type(value) is LoDTensor and value.array is None else [0]
+    return tuple(shape) if shape != [0] else None
