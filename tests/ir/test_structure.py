@@ -114,7 +114,7 @@ def test_a_tensor_has_as_many_dimensions_as_numpy_holds() -> None:
     assert reread(program).global_block().var("x").shape == (1,) * MOST_DIMENSIONS
     program.global_block().create_var(name="y", shape=[1] * 70, dtype=VarType.FP32)
     with pytest.raises(
-        UnreadableError, match="declares variable y in block 0 with 70 dimensions; a tensor has 32 at most"
+        UnreadableError, match="declares variable y in block 0 with 70 dimensions; a tensor has at most 32"
     ):
         reread(program)
 

@@ -277,7 +277,7 @@ def test_an_empty_batch_gives_an_empty_output() -> None:
         ("conv2d", (IMAGE.astype(np.int32), ONES), {}, r"Input must be floating point, found int32"),
         ("conv2d", (IMAGE.astype(np.float64), ONES), {}, r"one data type, found float64 and float32"),
         ("conv2d", (IMAGE[0], ONES), {}, r"Input must have 4 dimensions"),
-        ("conv2d", (IMAGE, ONES), {"fuse_activation": "foo"}, r"fused activation 'foo' is unknown; expected one of"),
+        ("conv2d", (IMAGE, ONES), {"fuse_activation": "foo"}, r"there is no fused activation 'foo'; expected one of"),
         (
             "conv2d_transpose",
             (IMAGE, ONES),

@@ -125,7 +125,12 @@ MATRIX = single([1, 2], [3, 4])
             {},
             r"must hold 2 numbers, one per",
         ),
-        ("fake_dequantize_max_abs", {"X": MATRIX, "Scale": MATRIX}, {"max_range": 0.0}, r"max_range other than 0"),
+        (
+            "fake_dequantize_max_abs",
+            {"X": MATRIX, "Scale": MATRIX},
+            {"max_range": 0.0},
+            r"max_range must not be 0, found 0.0",
+        ),
         ("dequantize_log", {"X": np.array([1], np.int8), "Dict": MATRIX}, {}, r"Dict must hold 128 numbers"),
     ],
 )

@@ -63,7 +63,7 @@ def test_two_losses_must_be_told_apart() -> None:
 
 
 def test_a_program_without_backward_pass_has_no_loss() -> None:
-    with pytest.raises(ProgramError, match="does not tell its loss"):
+    with pytest.raises(ProgramError, match="does not say what its loss is"):
         find_loss(Program())
 
 

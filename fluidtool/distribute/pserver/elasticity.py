@@ -54,5 +54,5 @@ def servers_of(environment: Mapping[str, str]) -> tuple[str, ...]:
 def _number(environment: Mapping[str, str], name: str) -> int:
     text = environment[name]
     if not text.isdecimal() or not int(text):
-        raise UsageError(f"{name} is {text!r}; expected a number of trainers, at least 1")
+        raise UsageError(f"{name} must be a number of trainers, at least 1, found {text!r}")
     return int(text)

@@ -37,7 +37,7 @@ class StragglerPolicy:
         except ValueError:
             factor = 0.0
         if kind not in ("report", "drop") or not 1.0 < factor < NEVER:
-            raise UsageError(f"{what} is {text!r}; expected report or drop, or report:FACTOR with a factor above 1")
+            raise UsageError(f"{what} must be report or drop, or either with a factor above 1 (drop:3), found {text!r}")
         return cls(kind == "drop", factor)
 
 

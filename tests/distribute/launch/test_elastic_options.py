@@ -63,7 +63,7 @@ def test_roles_of_a_job_that_is_not_elastic_find_nothing_of_it(job: Path, tmp_pa
         ({"trainers": "4"}, "are for the trainers 3, not 4"),
         ({"least": None, "trainers": "2"}, "are for the trainers 3, not 2"),
         ({"least": None, "stragglers": "drop"}, "can be left out only where trainers may leave"),
-        ({"stragglers": "sometimes"}, "--stragglers is 'sometimes'; expected report or drop"),
+        ({"stragglers": "sometimes"}, "--stragglers must be report or drop"),
         ({"sync": False, "stragglers": "report"}, "only synchronous jobs with parameter servers have rounds"),
     ],
 )

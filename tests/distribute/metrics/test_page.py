@@ -81,7 +81,7 @@ def test_a_port_that_is_taken_is_named(page: MetricsPage) -> None:
 @pytest.mark.parametrize("text", ["x", "127.0.0.1:", "70000"])
 def test_what_is_no_port_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text("")
-    assert "--metrics has" in error_of(call("launch", "--metrics", text, tmp_path / "script.py"))
+    assert "--metrics must list host:port" in error_of(call("launch", "--metrics", text, tmp_path / "script.py"))
 
 
 @pytest.mark.slow

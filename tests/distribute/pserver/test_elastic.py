@@ -345,5 +345,5 @@ def test_stragglers_of_a_job_that_is_not_elastic_cannot_be_left_out(monkeypatch:
 
 @pytest.mark.parametrize("text", ["", "often", "drop:1", "report:x", "drop:-3", "drop:inf", "report:nan"])
 def test_a_policy_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="expected report or drop"):
+    with pytest.raises(UsageError, match="must be report or drop"):
         StragglerPolicy.of(text, "--stragglers")

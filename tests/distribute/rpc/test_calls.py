@@ -363,7 +363,7 @@ class TestOptions:
         assert (options.deadline, options.retry_times) == (180.0, 3)
 
     def test_numbers_must_be_numbers(self) -> None:
-        with pytest.raises(UsageError, match="FLAGS_rpc_deadline is 'soon'"):
+        with pytest.raises(UsageError, match="FLAGS_rpc_deadline must be a number of at least 0, found 'soon'"):
             Options.from_environment({"FLAGS_rpc_deadline": "soon"})
 
     def test_a_taken_port_is_said(self) -> None:

@@ -219,12 +219,12 @@ def test_a_large_table_stays(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 SHAPES = [
-    ("wh", (4 * SIZE,), "wh of shape [16] is no Weight of lstm with 16 columns"),
-    ("wh", (SIZE, 4, SIZE), "wh of shape [4, 4, 4] is no Weight of lstm with 16 columns"),
-    ("wh", (SIZE, 3 * SIZE), "wh of shape [4, 12] is no Weight of lstm with 16 columns"),
-    ("bh", (4 * SIZE,), "bh of shape [16] is no Bias of lstm with 16 columns"),
-    ("bh", (1, SIZE), "bh of shape [1, 4] is no Bias of lstm with 16 columns"),
-    ("bh", (2, 4 * SIZE), "bh of shape [2, 16] is no Bias of lstm with 16 columns"),
+    ("wh", (4 * SIZE,), "wh of shape [16] is not a Weight of lstm with 16 columns"),
+    ("wh", (SIZE, 4, SIZE), "wh of shape [4, 4, 4] is not a Weight of lstm with 16 columns"),
+    ("wh", (SIZE, 3 * SIZE), "wh of shape [4, 12] is not a Weight of lstm with 16 columns"),
+    ("bh", (4 * SIZE,), "bh of shape [16] is not a Bias of lstm with 16 columns"),
+    ("bh", (1, SIZE), "bh of shape [1, 4] is not a Bias of lstm with 16 columns"),
+    ("bh", (2, 4 * SIZE), "bh of shape [2, 16] is not a Bias of lstm with 16 columns"),
     ("w", (5, 4, SIZE), "x and w are not matrices"),
     ("w", (4 * SIZE,), "x and w are not matrices"),
     ("b", (1, 4 * SIZE), "b of shape [1, 16] is not one number for each position of the last dimension"),
@@ -242,7 +242,7 @@ def test_parameters_of_other_shapes_stay(run: Any, name: str, shape: tuple[int, 
 def test_a_weight_of_a_gru_of_another_shape_stays() -> None:
     net = layer("gru")
     net.scope.var("wh").value = LoDTensor(net.numbers(3 * SIZE))
-    assert left(fuse_fc_gru, net) == ["wh of shape [12] is no Weight of gru with 12 columns"]
+    assert left(fuse_fc_gru, net) == ["wh of shape [12] is not a Weight of gru with 12 columns"]
 
 
 @pytest.mark.parametrize("shape", [(9,), (9, 4), (9, 5, 1)])
