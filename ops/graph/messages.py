@@ -6,6 +6,7 @@ from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.graph.segments import check_reduction, checked_targets, gathered_gradient, reduced
+from fluidtool.ops.math.matrix_common import broadcast_sizes
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta, longs
 from fluidtool.ops.tensor.arguments import number
@@ -135,13 +136,10 @@ def _message(ctx: OpContext, sent: Any, edge: Any, message_op: str) -> Any:
 
 
 def _row(ctx: OpContext | InferContext, x: tuple[int, ...], y: tuple[int, ...]) -> tuple[int, ...]:
-    rank = max(len(x), len(y))
-    row = []
-    for a, b in zip((1,) * (rank - len(x)) + tuple(x), (1,) * (rank - len(y)) + tuple(y), strict=True):
-        if a != b and 1 not in (a, b) and -1 not in (a, b):
-            raise ctx.error(f"rows of shapes {list(x)} and {list(y)} cannot be combined")
-        row.append(b if a == 1 else a if b in (1, -1) else b)
-    return tuple(row)
+    row = broadcast_sizes(x, y)
+    if row is None:
+        raise ctx.error(f"rows of shapes {list(x)} and {list(y)} cannot be combined")
+    return row
 
 
 def _received(ctx: OpContext, messages: Any, target: Any, height: int, reduce_op: str) -> dict[str, Any]:

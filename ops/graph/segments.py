@@ -8,6 +8,7 @@ from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta
 
+MOST_EMPTY = 1 << 20  # rows of Out that one row of X may ask for: a damaged number must not ask for all memory
 REDUCTIONS = ("SUM", "MEAN", "MAX", "MIN")
 
 
@@ -76,9 +77,6 @@ def segment_pool(ctx: OpContext, X: Any, SegmentIds: Any, *, pooltype: str) -> d
         raise ctx.error(f"SegmentIds count up to {int(ids[-1])} for {len(ids)} rows, beyond {MOST_EMPTY} for each row")
     out, counts = reduced(ctx, X, SegmentIds, int(ids[-1]) + 1, pooltype)
     return {"Out": out, "SummedIds": counts.astype(X.dtype).reshape(-1, 1)}
-
-
-MOST_EMPTY = 1 << 20  # rows of Out that one row of X may ask for: a damaged number must not ask for all memory
 
 
 @segment_pool.infer

@@ -8,7 +8,7 @@ from typing import Any
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.gradient import GRAD
 from fluidtool.ops.linalg.common import check_matrices, check_square, smaller, solved, turned
-from fluidtool.ops.math.matrix_common import summed_batches
+from fluidtool.ops.math.matrix_common import broadcast_sizes, summed_batches
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta
 from fluidtool.proto.enums import VarType
@@ -64,16 +64,10 @@ def _check_system(ctx: OpContext | InferContext, x: tuple[int, ...], y: tuple[in
 
 def _batch(ctx: OpContext | InferContext, x: tuple[int, ...], y: tuple[int, ...]) -> tuple[int, ...]:
     """The sizes before the matrices, spread as numpy spreads them."""
-    left, right = x[:-2], y[:-2]
-    rank = max(len(left), len(right))
-    sizes = []
-    for a, b in zip((1,) * (rank - len(left)) + left, (1,) * (rank - len(right)) + right, strict=True):
-        if a != b and 1 not in (a, b) and -1 not in (a, b):
-            raise ctx.error(
-                f"X of shape {list(x)} and Y of shape {list(y)} must agree in the sizes before the matrices"
-            )
-        sizes.append(b if a == 1 else a if b in (1, -1) else b)
-    return tuple(sizes)
+    sizes = broadcast_sizes(x[:-2], y[:-2])
+    if sizes is None:
+        raise ctx.error(f"X of shape {list(x)} and Y of shape {list(y)} must agree in the sizes before the matrices")
+    return sizes
 
 
 @op("triangular_solve", inputs="X Y", outputs="Out", attrs=TRIANGLE)

@@ -50,3 +50,14 @@ def summed_batches(grad: Any, shape: tuple[int, ...]) -> Any:
         i + extra for i, size in enumerate(shape) if size == 1 and grad.shape[i + extra] != 1
     )
     return grad.sum(axis=axes, keepdims=True, dtype=grad.dtype).reshape(shape)
+
+
+def broadcast_sizes(x: tuple[int, ...], y: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The sizes that both spread to by the usual rules of broadcasting, -1 where unknown; None if they do not fit."""
+    rank = max(len(x), len(y))
+    sizes = []
+    for a, b in zip((1,) * (rank - len(x)) + tuple(x), (1,) * (rank - len(y)) + tuple(y), strict=True):
+        if a != b and 1 not in (a, b) and -1 not in (a, b):
+            return None
+        sizes.append(b if a == 1 else a if b in (1, -1) else b)
+    return tuple(sizes)

@@ -10,9 +10,11 @@ import pytest
 
 from fluidtool import fluid
 from fluidtool.runtime import step as steps
-from fluidtool.runtime.engines.native.library import library
+from fluidtool.runtime.engines.native.library import library, switched_off
 
-pytestmark = pytest.mark.skipif(library() is None, reason="without the engine nothing is put off")
+pytestmark = pytest.mark.skipif(
+    library() is None or switched_off(), reason="the native engine is not built, or switched off"
+)
 OPTIMIZERS: dict[str, Callable[[], Any]] = {
     "adagrad": lambda: fluid.optimizer.Adagrad(0.1),
     "adam": lambda: fluid.optimizer.Adam(0.1),
