@@ -102,3 +102,10 @@ def agree(net: Net, fetches: Sequence[str], rtol: float = RTOL, scale: float = 1
                 continue
             largest = np.abs(b[np.isfinite(b)]).max(initial=scale)
             np.testing.assert_allclose(a, b, rtol=0, atol=rtol * float(largest))
+
+
+def kernels(net: Net) -> list[str]:
+    """The kernels of the steps of the last run."""
+    (region,) = (step for step in net.plan.work if isinstance(step, Region))
+    (specialization,) = region.specializations.kept.values()
+    return [kernel_call.kind.name for kernel_call in specialization.kernel_calls]  # type: ignore[attr-defined]

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluidtool.runtime.partition import Region
-from tests.runtime.native.checking import Net, agree, check
+from tests.runtime.native.checking import Net, agree, check, kernels
 
 pytestmark = pytest.mark.usefixtures("native")
 few = settings(max_examples=40, deadline=None)
@@ -27,13 +26,6 @@ def shuffled(net: Net, x: str, shape: tuple[int, int, int, int], groups: int) ->
     split = net.op("reshape2", "Out", {"X": x}, "XShape", shape=[n, groups, c // groups, h, w])
     turned = net.op("transpose2", "Out", {"X": split}, "XShape", axis=[0, 2, 1, 3, 4])
     return net.op("reshape2", "Out", {"X": turned}, "XShape", shape=list(shape))
-
-
-def kernels(net: Net) -> list[str]:
-    """The kernels of the steps of the last run."""
-    (region,) = (step for step in net.plan.work if isinstance(step, Region))
-    (specialization,) = region.specializations.kept.values()
-    return [kernel_call.kind.name for kernel_call in specialization.kernel_calls]  # type: ignore[attr-defined]
 
 
 @few
@@ -198,6 +190,17 @@ def test_factors_by_image_and_channel_before_a_shortcut_are_one_step_with_it(
     y = net.op(act, "Out", {"X": y}) if act else y
     check(net, net.conv(y, net.parameter(4, channels, 3, 3)), scale=(9.0 * channels) ** 0.5 * 3)
     assert kernels(net).count("ELEMENTWISE") == 2
+
+
+@pytest.mark.parametrize("fetched", [False, True])
+def test_factors_of_an_image_added_to_the_image_itself_are_one_step(fetched: bool) -> None:
+    net = Net()
+    x = image(net, 24, 2)
+    means = net.op("reduce_mean", "Out", {"X": x}, dim=[2, 3], keep_dim=True)
+    scaled = net.op("elementwise_mul", "Out", {"X": x, "Y": net.op("sigmoid", "Out", {"X": means})})
+    y = net.op("elementwise_add", "Out", {"X": x, "Y": scaled})
+    check(net, net.conv(y, net.parameter(4, 24, 3, 3)), *[x] * fetched, scale=50)
+    assert kernels(net).count("ELEMENTWISE") <= 2
 
 
 def test_factors_before_a_shortcut_in_rows() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tests.runtime.native.checking import Net, agree, check
+from tests.runtime.native.checking import Net, agree, check, kernels
 
 pytestmark = pytest.mark.usefixtures("native")
 sizes = st.integers(1, 20)
@@ -56,6 +56,23 @@ def test_a_transposed_convolution_to_few_channels(
     y = net.op("conv2d_transpose", "Output", {"Input": x, "Filter": weights}, **attrs)
     y = net.op("elementwise_add", "Out", {"X": y, "Y": net.parameter(filters)}, axis=1)
     check(net, net.op("tanh", "Out", {"X": net.op("scale", "Out", {"X": y}, scale=0.1)}), scale=10)
+
+
+def test_a_transposed_convolution_to_one_channel_lies_in_rows() -> None:
+    net = Net()
+    x, weights = net.data(1, 24, 9, 10), net.parameter(24, 1, 2, 2)
+    y = net.op("conv2d_transpose", "Output", {"Input": x, "Filter": weights}, strides=[2, 2], groups=1)
+    check(net, net.op("sigmoid", "Out", {"X": y}), scale=10)
+    assert "UNBLOCK" not in kernels(net)
+
+
+def test_a_transposed_convolution_to_few_channels_of_a_concatenation() -> None:
+    net = Net()
+    x, weights = net.data(2, 20, 5, 6), net.parameter(20, 3, 2, 2)
+    y = net.op("conv2d_transpose", "Output", {"Input": x, "Filter": weights}, strides=[2, 2], groups=1)
+    other = net.conv(net.data(2, 4, 10, 12), net.parameter(16, 4, 1, 1))
+    both = net.op("concat", "Out", {"X": [other, net.op("tanh", "Out", {"X": y})]}, axis=1)
+    check(net, net.conv(both, net.parameter(5, 19, 3, 3), paddings=[1, 1]), scale=100)
 
 
 def test_a_transposed_convolution_that_leaves_the_last_column_out() -> None:

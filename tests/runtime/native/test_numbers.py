@@ -62,3 +62,26 @@ def test_adaptive_pooling_of_everything_gives_every_cell(kind: str) -> None:
     got, want = net.run("native", y)[0], net.run("numpy", y)[0]
     assert got.shape == (2, 9, 5, 6)
     np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
+SUBNORMAL = np.float32(1e-40)
+
+
+@pytest.mark.parametrize("groups", [1, 20])
+def test_convolutions_take_subnormal_numbers_for_zero(groups: int) -> None:
+    """As NaiveExecutor of Paddle does: processors compute with these up to a hundred times more slowly."""
+    net = Net()
+    x = net.data(of=np.full((1, 20, 3, 3), SUBNORMAL))
+    weights = net.parameter(of=np.ones((20, 20 // groups, 1, 1), np.float32))
+    y = net.conv(x, weights, groups=groups, type="conv2d" if groups == 1 else "depthwise_conv2d")
+    np.testing.assert_array_equal(net.run("native", y)[0], np.zeros((1, 20, 3, 3)))
+    assert net.why_not() == []
+
+
+def test_what_is_no_convolution_keeps_subnormal_numbers() -> None:
+    net = Net()
+    x = net.data(of=np.full((2, 20), SUBNORMAL))
+    y = net.conv(net.data(1, 20, 3, 3), net.parameter(4, 20, 1, 1))
+    doubled = net.op("elementwise_add", "Out", {"X": x, "Y": x})
+    np.testing.assert_array_equal(net.run("native", y, doubled)[1], np.full((2, 20), SUBNORMAL + SUBNORMAL))
+    assert SUBNORMAL * np.float32(1) != 0  # on this thread, afterwards

@@ -158,13 +158,12 @@ def fold_residual(node: Node, alone: Producer) -> Rewrite | NoMatch:
 
 
 def _may_add(before: Node, other: Value) -> bool:
-    return (
-        (before.kind in ("conv", "conv_int8", "conv3d", "product", "product_int8") or is_by_channel(before))
-        and before.residual is None
-        and before.activation == NONE
-        and other.array is None
-        and not any(other is value for value in before.inputs)
-    )
+    if before.residual is not None or before.activation != NONE or other.array is not None:
+        return False
+    if is_by_channel(before):
+        return other is not before.inputs[1]  # a block of an image may add that image itself
+    sums = before.kind in ("conv", "conv_int8", "conv3d", "product", "product_int8")
+    return sums and not any(other is value for value in before.inputs)
 
 
 def is_by_channel(node: Node) -> bool:

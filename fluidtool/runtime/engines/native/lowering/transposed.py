@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from fluidtool.runtime.engines.native.layouts import Blocked, Halo
+from fluidtool.runtime.engines.native.layouts import Blocked, Halo, Plain
 from fluidtool.runtime.engines.native.lowering.channels import spread_pixels
 from fluidtool.runtime.engines.native.lowering.convolution import convolve
 from fluidtool.runtime.engines.native.lowering.values import Lowering, lowers
-from fluidtool.runtime.graph.ir import Node, Value
+from fluidtool.runtime.graph.importers.registry import ALONE
+from fluidtool.runtime.graph.ir import NONE, Node, Value
 
 Phase = tuple[int, int, int, int, int]  # first tap, taps, first output, outputs, zeros before the first input
 
@@ -68,10 +69,11 @@ def needed_halo(node: Node, width: int) -> Halo:
 
 @lowers("conv_transpose")
 def _conv_transpose(low: Lowering, node: Node) -> None:
-    source, out = low.blocked(node.inputs[0], narrow=True), low.new_blocked(node.output)
+    source = low.blocked(node.inputs[0], narrow=True)
     if is_together(node, low.width):
-        _together(low, node, source, out)
+        _together(low, node, source)
         return
+    out = low.new_blocked(node.output)
     strides, attrs = node.attrs["strides"], node.attrs
     for row, _, top, height, above in phases(node, 0):
         for column, _, left, width, before in phases(node, 1):
@@ -87,8 +89,11 @@ def _conv_transpose(low: Lowering, node: Node) -> None:
             convolve(low, piece, source, out, (top * out.row + left * out.lanes, *strides))
 
 
-def _together(low: Lowering, node: Node, source: Blocked, out: Blocked) -> None:
-    """One convolution with a channel for each phase of each channel, then its channels as pixels."""
+def _together(low: Lowering, node: Node, source: Blocked) -> None:
+    """One convolution with a channel for each phase of each channel, then its channels as pixels.
+
+    The pixels lie row by row: in blocks, most lanes would be empty. Only a part of a concatenation lies as that does.
+    """
     attrs, stride = node.attrs, node.attrs["strides"][0]
     (above, below), (left, right) = (reach_of_all(node, axis) for axis in (0, 1))
     channels, count, *window = attrs["weights"].shape
@@ -103,5 +108,19 @@ def _together(low: Lowering, node: Node, source: Blocked, out: Blocked) -> None:
     }  # fmt: skip
     value = Value(node.output.name, (node.output.shape[0], len(part["weights"]), *node.inputs[0].shape[2:]))
     made = low.new_blocked(value)
-    convolve(low, Node("conv", node.inputs, value, part, node.activation), source, made)
-    spread_pixels(low, made, out, stride)
+    whole = node.output in low.whole
+    convolve(low, Node("conv", node.inputs, value, part, node.activation if whole else NONE), source, made)
+    if whole:
+        spread_pixels(low, made, low.new_blocked(node.output), stride)
+        return
+    out = low.new_plain(node.output)
+    images, _, rows, columns = made.shape
+    image, channel, row, _ = out.strides
+    low.calls.copy(
+        Plain(made.buffer, made.origin, (made.image, stride * stride, made.row, stride, made.lanes, 1)),
+        Plain(out.buffer, out.offset, (image, channel, stride * row, row, stride, 1)),
+        (images, count, rows, stride, columns, stride),
+    )
+    if node.activation != NONE:
+        place = (out.buffer, out.offset), out.strides
+        low.calls.elementwise(ALONE, node.output.shape, place, None, place, node.activation)

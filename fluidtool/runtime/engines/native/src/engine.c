@@ -1,5 +1,6 @@
 /* What Python calls: which instructions are in use, and run these kernel calls. */
 #include "engine.h"
+#include "subnormals.h"
 #include "system.h"
 
 #include <string.h>
@@ -134,9 +135,20 @@ PUBLIC int64_t ft_vector_width(void) { return chosen.width; }
 PUBLIC uint32_t ft_abi(void) { return FT_ABI; }
 PUBLIC int ft_use_threads(int count) { return ft_set_threads(count); }
 
+/* Convolutions take subnormal numbers for zero, as all that Paddle's inference runs. */
+static const char flushes[FT_KINDS] = {
+    [FT_CONVOLUTION] = 1, [FT_DEPTHWISE] = 1, [FT_WINOGRAD] = 1, [FT_INT8_PRODUCTS] = 1, [FT_INT8_DEPTHWISE] = 1,
+};
+
 static void run_part(void *context, int64_t task, int64_t tasks) {
     const ft_call *call = context;
+    if (!flushes[call->any.kind]) {
+        kernels[call->any.kind](call, task, tasks);
+        return;
+    }
+    const uint64_t before = ft_flush();
     kernels[call->any.kind](call, task, tasks);
+    ft_restore(before);
 }
 
 /* Run kernel calls one after the other. */

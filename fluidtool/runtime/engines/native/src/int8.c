@@ -455,6 +455,20 @@ static void int8_depthwise(const ft_call *call, int64_t task, int64_t tasks) {
 }
 
 /* ---------------------------------------------------------------- floats to bytes */
+/* Four channels of planes from `channel` on, byte by byte, of `count` pixels. */
+INLINE veci four_bytes(const ft_to_int8 *s, const quantizer *q, const float *x, int64_t channel, int64_t count) {
+    veci words = {0};
+    for (int64_t i = 0; i < 4; i++) {
+        const float *at = x + (channel + i) * s->source_channel;
+        vec value = ALL(0);
+        if (channel + i < s->channels && s->source_pixel == 1) value = take(at, count);
+        else if (channel + i < s->channels)
+            for (int64_t k = 0; k < count; k++) value[k] = at[k * s->source_pixel];
+        words |= (to_whole(in_steps(value, q), q->away) & 255) << (8 * (int32_t)i);
+    }
+    return words;
+}
+
 static void to_int8(const ft_call *call, int64_t task, int64_t tasks) {
     const ft_to_int8 *s = &call->to_int8;
     const quantizer q = {s->factor, s->low, s->high, s->away};
@@ -476,16 +490,14 @@ static void to_int8(const ft_call *call, int64_t task, int64_t tasks) {
             }
             continue;
         }
-        for (int64_t channel = 0; channel < s->out_pixel; channel++)
+        for (int64_t channel = 0; channel < s->out_pixel; channel += 4)
             for (int64_t column = 0; column < s->columns; column += VL) {
                 const int64_t count = s->columns - column < VL ? s->columns - column : VL;
-                const float *at = x + channel * s->source_channel + column * s->source_pixel;
-                vec value = ALL(0);
-                if (channel < s->channels && s->source_pixel == 1) value = take(at, count);
-                else if (channel < s->channels)
-                    for (int64_t k = 0; k < count; k++) value[k] = at[k * s->source_pixel];
-                const veci whole = to_whole(in_steps(value, &q), q.away);
-                for (int64_t k = 0; k < count; k++) y[(column + k) * s->out_pixel + channel] = (byte)whole[k];
+                byte *to = y + column * s->out_pixel + channel;
+                const veci words = four_bytes(s, &q, x + column * s->source_pixel, channel, count);
+                if (s->out_pixel == 4) memcpy(to, &words, (size_t)count * 4);
+                else
+                    for (int64_t k = 0; k < count; k++) memcpy(to + k * s->out_pixel, (const char *)&words + 4 * k, 4);
             }
     }
 }

@@ -5,17 +5,24 @@ static void copy_strided(const ft_call *call, int64_t task, int64_t tasks) {
     const int64_t *shape = s->shape, *xs = s->source_strides, *ys = s->out_strides;
     int64_t from, to;
     part(s->shape[0] * s->shape[1] * s->shape[2] * s->shape[3] * s->shape[4], task, tasks, &from, &to);
+    if (from >= to) return;
+    int64_t index[5], rest = from, x = 0, y = 0;
+    for (int axis = 4; axis >= 0; axis--) {
+        index[axis] = rest % shape[axis], rest /= shape[axis];
+        x += index[axis] * xs[axis], y += index[axis] * ys[axis];
+    }
+    const int64_t columns = shape[5], source_step = xs[5], target_step = ys[5];
     for (int64_t row = from; row < to; row++) {
-        int64_t rest = row, x = 0, y = 0;
-        for (int axis = 4; axis >= 0; axis--) {
-            x += rest % shape[axis] * xs[axis], y += rest % shape[axis] * ys[axis];
-            rest /= shape[axis];
-        }
         const float *source = s->source + x;
         float *target = s->out + y;
-        if (xs[5] == 1 && ys[5] == 1) memcpy(target, source, (size_t)s->shape[5] * sizeof(float));
+        if (source_step == 1 && target_step == 1 && columns > 4) memcpy(target, source, (size_t)columns * sizeof(float));
         else
-            for (int64_t i = 0; i < s->shape[5]; i++) target[i * ys[5]] = source[i * xs[5]];
+            for (int64_t i = 0; i < columns; i++) target[i * target_step] = source[i * source_step];
+        x += xs[4], y += ys[4]; /* to the next row, of whichever axis */
+        for (int axis = 4; axis > 0 && ++index[axis] == shape[axis]; axis--) {
+            x += xs[axis - 1] - shape[axis] * xs[axis], y += ys[axis - 1] - shape[axis] * ys[axis];
+            index[axis] = 0;
+        }
     }
 }
 
