@@ -3,7 +3,8 @@
 Each script that imports paddle.fluid runs under `fluidtool exec`, and under real Paddle with the same seeds and data. Compared
 are the values that it fetches, and the programs and parameters that it saves below the repository. Exit code 1 when there is a
 script that Paddle completes and fluidtool does not, or whose numbers differ by more than rounding: where they differ, Paddle
-runs three times more with every drawn parameter moved by one ulp, and leaves its own numbers as far.
+runs three times more with every drawn parameter moved by one ulp, and leaves its own numbers as far, and once more without
+a move, to see whether it repeats itself.
 """
 
 from __future__ import annotations
@@ -28,13 +29,17 @@ ENDINGS = ("completed", "out of time")
 
 @dataclass(frozen=True)
 class Row:
-    """A script and how it ran: under Paddle, under fluidtool unless Paddle fails; how far Paddle is from itself after one ulp."""
+    """A script and how it ran: under Paddle, under fluidtool unless Paddle fails; how far Paddle is from itself after one ulp.
+
+    repeats: Paddle fetches the very same values when it runs again with the same parameters.
+    """
 
     script: str
     ours: Run | None
     theirs: Run | None = None
     sensitivity: tuple[float, ...] = ()
     saved_sensitivity: float = 0.0
+    repeats: bool = False
 
     @cached_property
     def apart(self) -> list[float]:
@@ -69,7 +74,9 @@ class Row:
         ran = self.ours is not None and self.ours.ending in ENDINGS
         compared = bool(self.apart) or bool(self.saved.files) or self.theirs is None
         allowed = max(TOLERANCE, comparison.SLACK * self.saved_sensitivity)
-        same = comparison.within(self.apart, list(self.sensitivity), TOLERANCE) and self.saved.within(allowed)
+        same = comparison.within(self.apart, list(self.sensitivity), TOLERANCE, self.repeats) and self.saved.within(
+            allowed
+        )
         return ran and compared and same
 
     def __str__(self) -> str:
@@ -143,6 +150,7 @@ class Driver:
         chosen = self.arguments
         ours = fluidtool(chosen.packages, "--device", "cpu", *chosen.option)
         theirs = [paddle(chosen.paddle, chosen.paddle_packages, moved) for moved in range(1 + MOVES) if chosen.paddle]
+        theirs += [replace(each, name="again") for each in theirs[:1]]
         for engine in (ours, *theirs):
             self.prepare(engine)
         unmoved: list[Command] = []
@@ -159,19 +167,20 @@ class Driver:
 
         In that case the folder's earlier scripts run with moved parameters, too: they save what this one reads.
         """
-        paddle, *moved = theirs
+        paddle, *moved, repeating = theirs
         row = Row(str(command), None, self.run(paddle, command))
         if row.counts:
             unmoved.append(command)
             row = replace(row, ours=self.run(ours, command))
         if row.differs and row.theirs is not None:
             scripts = _taken(unmoved, command.script.parent)
-            again = [[self.run(engine, each) for each in scripts][-1] for engine in moved]
+            *again, repeated = [[self.run(engine, each) for each in scripts][-1] for engine in (*moved, repeating)]
             apart = [comparison.differences(each.fetched, row.theirs.fetched) for each in again]
             row = replace(
                 row,
                 sensitivity=tuple(max(of_run) for of_run in zip(*apart, strict=False)),
                 saved_sensitivity=max(saved.apart(each.saved, row.theirs.saved).largest for each in again),
+                repeats=comparison.same(repeated.fetched, row.theirs.fetched),
             )
         return row
 

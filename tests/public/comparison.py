@@ -16,12 +16,19 @@ def differences(ours: list[list[Any]], theirs: list[list[Any]]) -> list[float]:
     return [_apart(a, b) for a, b in islice(zip(filter(None, ours), filter(None, theirs), strict=False), FIRST)]
 
 
-def within(apart: list[float], sensitivity: list[float], tolerance: float) -> bool:
+def same(ours: list[list[Any]], theirs: list[list[Any]]) -> bool:
+    """Whether the first runs fetch the very same values."""
+    apart = differences(ours, theirs)
+    return bool(apart) and not any(apart)
+
+
+def within(apart: list[float], sensitivity: list[float], tolerance: float, repeats: bool = False) -> bool:
     """Whether no run differs by more than the tolerance, or by more than rounding makes of parameters an ulp apart up to there.
 
-    What is far apart in its first run already is not rounded otherwise: it draws numbers, or takes its data in another order.
+    What is far apart in its first run already is rounded otherwise only if it repeats itself without a move: else it draws
+    numbers, or takes its data in another order.
     """
-    grown = accumulate(sensitivity if is_rounding(sensitivity) else [], max)
+    grown = accumulate(sensitivity if repeats or is_rounding(sensitivity) else [], max)
     return all(a <= max(tolerance, SLACK * b) for a, b in zip_longest(apart, grown, fillvalue=0.0))
 
 

@@ -109,6 +109,47 @@ def test_numbers_may_differ_as_far_as_rounding_has_grown(
     assert comparison.within(apart, sensitivity, 1e-4) is expected
 
 
+def test_numbers_far_apart_from_the_first_run_on_are_rounding_if_runs_repeat_themselves() -> None:
+    assert not comparison.within([5e-1], [1e-1], 1e-4, repeats=False)
+    assert comparison.within([5e-1], [1e-1], 1e-4, repeats=True)
+    assert not comparison.within([5e-1], [1e-2], 1e-4, repeats=True)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "expected"),
+    [([[VALUE]], True), ([[([1], "float32", [2.5])]], False), ([], False)],
+)
+def test_runs_repeat_themselves_only_with_the_very_same_values(theirs: list, expected: bool) -> None:
+    assert comparison.same([[VALUE]], theirs) is expected
+
+
+DRAWS = """
+import numpy, paddle
+import paddle.fluid as fluid
+x = fluid.data("x", [-1, 1], "float32")
+like = [fluid.layers.uniform_random_batch_size_like(x, [-1, 2]), fluid.layers.gaussian_random_batch_size_like(x, [-1, 2], mean=3.0)]
+drawn = [fluid.layers.uniform_random([2], min=-3.0, max=1.0), fluid.layers.gaussian_random([2], mean=3.0, std=2.0)]
+exe = fluid.Executor(fluid.CPUPlace())
+exe.run(fluid.default_startup_program())
+for _ in range(2):
+    exe.run(feed={"x": numpy.ones([1, 1], "float32")}, fetch_list=like + drawn)
+"""
+
+
+def test_what_a_program_draws_is_the_same_in_each_run(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(DRAWS)
+    engine, command = runs.fluidtool("", "--device", "cpu"), runs.Command(Path("train.py"))
+    found = runs.run(engine, tmp_path, command, tmp_path / "records", 60, 16)
+    assert found.completed, found.ending
+    values = [[numbers for _, _, numbers in fetched] for fetched in found.fetched if fetched]
+    assert len(values) == 2
+    for uniform, normal, wide, wider in values:
+        assert uniform == pytest.approx([0.0] * 2, abs=1e-6)
+        assert normal == [3.0] * 2
+        assert wide == pytest.approx([-1.0] * 2, abs=1e-6)
+        assert wider == [3.0] * 2
+
+
 def test_a_moved_run_starts_one_ulp_off(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TRAINS)
     engine = runs.fluidtool("", "--device", "cpu")

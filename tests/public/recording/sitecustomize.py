@@ -1,8 +1,8 @@
 """Python imports this before a script runs: it writes down what the script fetches, from fluidtool and from Paddle alike.
 
 FLUIDTOOL_RECORD names the file. So that both see the same: seeds are fixed, what initializers draw is drawn here, by the name of
-the parameter, dropout leaves everything, and data sets are fluidtool's made-up ones, cut to their first samples, from a process
-of their own.
+the parameter, dropout leaves everything, programs that draw other numbers draw the same one each time, and data sets are
+fluidtool's made-up ones, cut to their first samples, from a process of their own.
 Runs on Python 3.7, too.
 """
 
@@ -107,6 +107,8 @@ def drawn(op, shape):
 
 
 RANDOM = ("uniform_random", "gaussian_random", "truncated_gaussian_random")
+DRAWN = (*RANDOM, "uniform_random_batch_size_like", "gaussian_random_batch_size_like")
+NARROW = 1e-3  # a range of drawn numbers that is closed already
 
 
 def set_drawn(program, scope, place):
@@ -133,20 +135,32 @@ def moved(values):
     return numpy.nextafter(values, numpy.where(up, numpy.inf, -numpy.inf).astype(values.dtype))
 
 
-def without_dropout(program):
-    """Make the program's dropout leave everything."""
+def without_chance(program):
+    """Make the program's dropout leave everything, and what it draws besides parameters the same each time.
+
+    Uniform numbers are in the middle of their range (within an ulp: Paddle refuses an empty one), normal ones their mean.
+    """
+    import numpy
+
     for block in program.blocks:
         for op in block.ops:
             if op.type == "dropout" and op.attr("dropout_prob"):
                 op._set_attr("dropout_prob", 0.0)
+            elif op.type in DRAWN and not block._var_recursive(op.output("Out")[0]).persistable:
+                if "uniform" not in op.type:
+                    op._set_attr("std", 0.0)
+                elif op.attr("max") - op.attr("min") > NARROW:
+                    middle = numpy.float32((op.attr("min") + op.attr("max")) / 2)
+                    op._set_attr("min", float(middle))
+                    op._set_attr("max", float(numpy.nextafter(middle, numpy.float32(numpy.inf))))
 
 
 def compiling(make):
-    """CompiledProgram's constructor, which copies the operators: the program's dropout leaves everything from then on."""
+    """CompiledProgram's constructor, which copies the operators: nothing of the program happens by chance from then on."""
 
     def made(self, program, *args, **named):
         if hasattr(program, "blocks"):
-            without_dropout(program)
+            without_chance(program)
         return make(self, program, *args, **named)
 
     return made
@@ -172,7 +186,7 @@ def recording(run, fluid, file):
         inner = getattr(chosen, "_program", None) or getattr(chosen, "program", None) or chosen
         is_program = hasattr(inner, "global_block")
         if is_program and hasattr(inner, "blocks"):
-            without_dropout(inner)
+            without_chance(inner)
         values = run(self, program, *args, **named)
         fetched = bool(values)
         if is_program and not fetched:
@@ -192,7 +206,7 @@ def recording_parameters(train, fluid, file):
     def recorded(self, program=None, *args, **named):
         chosen = program if program is not None else fluid.default_main_program()
         inner = getattr(chosen, "_program", None) or chosen
-        without_dropout(inner)
+        without_chance(inner)
         values = train(self, program, *args, **named)
         scope = named.get("scope") or fluid.global_scope()
         names = sorted(variable.name for variable in inner.all_parameters())
