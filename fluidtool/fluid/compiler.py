@@ -13,7 +13,7 @@ from fluidtool.errors import ArgumentTypeError, FeedError, UnsupportedOperatorEr
 from fluidtool.fluid.flags import bucket_bytes
 from fluidtool.fluid.ir_graph import Graph
 from fluidtool.fluid.places import as_place, cpu_places, cuda_places
-from fluidtool.fluid.strategies import BuildStrategy, ExecutionStrategy, GradientScaleStrategy
+from fluidtool.fluid.strategies import BuildStrategy, ExecutionStrategy, GradientScaleStrategy, ReduceStrategy
 from fluidtool.ir import Program
 from fluidtool.ir.collectives import is_collective
 from fluidtool.runtime.batches import merge_results
@@ -198,6 +198,7 @@ class CompiledProgram:
             ),
             scopes=shared,
             trainers=trainers,
+            shares_variables=several and self._build_strategy.reduce_strategy == ReduceStrategy.Reduce,
         )
         return self._runner
 

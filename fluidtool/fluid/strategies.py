@@ -55,7 +55,11 @@ def _fits(value: Any, expected: type) -> bool:
 
 
 class ReduceStrategy(IntEnum):
-    """How gradients are combined: the results are the same either way."""
+    """How gradients are combined, with the same results.
+
+    With Reduce, CPU devices share what forward operators keep (the counts of `auc`, the averages of batch_norm), as in
+    Paddle 1.8.5's parallel_executor.cc: there is one count of all samples. With AllReduce each device has its own.
+    """
 
     AllReduce = 0
     Reduce = 1
@@ -72,7 +76,7 @@ class GradientScaleStrategy(IntEnum):
 class BuildStrategy(Strategy):
     """How a program is compiled for several devices.
 
-    `gradient_scale_strategy` changes results; the fusions and memory settings are accepted and have no effect here.
+    `gradient_scale_strategy` and `reduce_strategy` change results; the fusions and memory settings have no effect here.
     """
 
     ReduceStrategy: ClassVar[type[ReduceStrategy]] = ReduceStrategy

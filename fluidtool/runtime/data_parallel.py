@@ -29,6 +29,7 @@ class ParallelRunner:
 
     loss_gradient: the gradient of the loss on every device (1/devices makes the update use the mean of the
     devices' gradients); None: it is fed. `scopes` of another runner share its variables.
+    shares_variables: what forward operators keep is shared, too, and the devices take turns (one count of all samples).
     trainers: other processes that train the same program; gradients are summed over them, too.
     """
 
@@ -42,8 +43,10 @@ class ParallelRunner:
         make_executor: Callable[[Place], Executor] = Executor,
         scopes: Sequence[Scope] = (),
         trainers: TrainerSettings | None = None,
+        shares_variables: bool = False,
     ) -> None:
         self.program, self.loss_gradient = program, loss_gradient
+        self._shares = shares_variables
         self.executors = [make_executor(place) for place in places]
         self.generators = [executor.new_generator(program) for executor in self.executors]
         self.scopes = list(scopes) or [scope, *(Scope(scope) for _ in places[1:])]
@@ -79,8 +82,11 @@ class ParallelRunner:
 
     def _for_all(self, name: str, pieces: Sequence[Any]) -> bool:
         """Whether a fed value is every device's: one that persists and cannot be divided."""
+        return len(pieces) == 1 and self._persists(name)
+
+    def _persists(self, name: str) -> bool:
         var = self.program.global_block().vars.get(name)
-        return len(pieces) == 1 and var is not None and var.persistable
+        return var is not None and var.persistable
 
     def run(
         self, feeds: Sequence[Mapping[str, Any]], fetches: Sequence[str], observer: Observer | None = None
@@ -128,8 +134,8 @@ class ParallelRunner:
         return ended.index(True) if True in ended[1:] and not ended[0] else len(futures)
 
     def _takes_turns(self) -> bool:
-        """Devices that share a reader run in sequence, so that batches reach them in order."""
-        return bool(self._reads())
+        """Devices that share a reader, or variables that they write, run in sequence: in order, and no update is lost."""
+        return self._shares or bool(self._reads())
 
     def _reads(self) -> list[Operator]:
         return [op for op in self.program.global_block().ops if op.type == "read"]
@@ -170,7 +176,7 @@ class ParallelRunner:
                         )
 
     def _give_own(self, names: Sequence[str]) -> None:
-        for name in names:
+        for name in [] if self._shares else names:
             source = self.scopes[0].find_var(name)
             for scope in self.scopes[1:]:
                 if source is not None and not _has_own(scope, name):
@@ -239,7 +245,7 @@ class ParallelRunner:
         return list(communicators_of(self.scopes[0], executor.place, executor.policy).for_devices(places))
 
     def _fetch(self, name: str, device: int, values: Values) -> Any:
-        if values.get(name) is not None:
+        if values.get(name) is not None and not (self._shares and self._persists(name)):
             return values[name]
         holder = self.scopes[device].find_var(name)
         if holder is None or holder.value is None:

@@ -94,6 +94,39 @@ def test_reduce_gives_the_numbers_of_all_reduce() -> None:
     close(steps(*compiled(2, strategy), {"x": X, "y": Y})[2], [0.02855342, 0.01345902])
 
 
+def counting(strategy: Any) -> list[list[float]]:
+    """What two devices fetch in two steps: the area under the curve, and a variable that counts steps."""
+    main, startup = fluid.Program(), fluid.Program()
+    with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        score, label = fluid.data("score", [-1, 2], "float32"), fluid.data("label", [-1, 1], "int64")
+        area, _, _ = fluid.layers.auc(score, label, num_thresholds=7, slide_steps=2)
+        count = fluid.layers.create_global_var([1], 0.0, "float32", persistable=True, name="count")
+        fluid.layers.increment(count)
+    executor = fluid.Executor()
+    executor.run(startup)
+    program = fluid.CompiledProgram(main).with_data_parallel(build_strategy=strategy, places=[fluid.CPUPlace()] * 2)
+    scores = np.array([0.1, 0.9, 0.6, 0.4], "float32")
+    feed = {"score": np.stack([1 - scores, scores], 1), "label": np.array([[0], [1], [0], [1]])}
+    return [
+        [float(x) for value in executor.run(program, feed=feed, fetch_list=[area, count]) for x in value.ravel()]
+        for _ in range(2)
+    ]
+
+
+def test_with_reduce_devices_count_all_samples_together() -> None:
+    strategy = fluid.BuildStrategy()
+    strategy.reduce_strategy = fluid.BuildStrategy.ReduceStrategy.Reduce
+    first, second = counting(strategy)
+    assert first == pytest.approx([1.0, 0.75, 2.0, 2.0])
+    assert second[2:] == [4.0, 4.0]
+
+
+def test_with_all_reduce_each_device_counts_its_own_samples() -> None:
+    first, second = counting(fluid.BuildStrategy())
+    assert first == pytest.approx([1.0, 0.0, 1.0, 1.0])
+    assert second[2:] == [2.0, 2.0]
+
+
 def test_customized_scale_waits_for_the_users_gradient() -> None:
     strategy = fluid.BuildStrategy()
     strategy.gradient_scale_strategy = Scale.Customized
