@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import accumulate, islice, zip_longest
 from typing import Any
 
@@ -22,7 +23,7 @@ def same(ours: list[list[Any]], theirs: list[list[Any]]) -> bool:
     return bool(apart) and not any(apart)
 
 
-def within(apart: list[float], sensitivity: list[float], tolerance: float, repeats: bool = False) -> bool:
+def within(apart: list[float], sensitivity: Sequence[float], tolerance: float, repeats: bool = False) -> bool:
     """Whether no run differs by more than the tolerance, or by more than rounding makes of parameters an ulp apart up to there.
 
     What is far apart in its first run already is rounded otherwise only if it repeats itself without a move: else it draws
@@ -32,7 +33,7 @@ def within(apart: list[float], sensitivity: list[float], tolerance: float, repea
     return all(a <= max(tolerance, SLACK * b) for a, b in zip_longest(apart, grown, fillvalue=0.0))
 
 
-def is_rounding(sensitivity: list[float]) -> bool:
+def is_rounding(sensitivity: Sequence[float]) -> bool:
     """Whether an ulp in the parameters is still small in the first run."""
     return bool(sensitivity) and sensitivity[0] <= FIRST_ROUNDED
 

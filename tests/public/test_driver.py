@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import math
 import subprocess
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
 from tests.public import comparison, examples, made, names, repository, runs
-from tests.public.__main__ import main
+from tests.public.__main__ import MOVES, Driver, main
 
 TRAINS = """
 import paddle, numpy
@@ -148,6 +149,60 @@ def test_what_a_program_draws_is_the_same_in_each_run(tmp_path: Path) -> None:
         assert normal == [3.0] * 2
         assert wide == pytest.approx([-1.0] * 2, abs=1e-6)
         assert wider == [3.0] * 2
+
+
+@dataclass(frozen=True)
+class Told(Driver):
+    """A driver whose scripts fetch one number each, as told for each engine, and 0 for others."""
+
+    numbers: dict[str, float] = field(default_factory=dict)
+    ran: list[tuple[str, str]] = field(default_factory=list)
+
+    def prepare(self, engine: runs.Engine) -> None:
+        pass
+
+    def run(self, engine: runs.Engine, command: runs.Command) -> runs.Run:
+        self.ran.append((engine.name, command.script.name))
+        number = 1.0 + (self.numbers.get(engine.name, 0.0) if command.script.name == "last.py" else 0.0)
+        return runs.Run("completed", [[([1], "float32", [number])]])
+
+
+def row_of(folder: Path, **numbers: float) -> tuple[bool, list[tuple[str, str]]]:
+    """Whether the second of two scripts does as Paddle does, and what ran by engine and script."""
+    commands = folder / "commands.txt"
+    commands.write_text("a/ first.py\na/ last.py\n")
+    chosen = argparse.Namespace(
+        packages="", option=[], paddle="python", paddle_packages="", runs=commands, only=[], seconds=1, samples=1
+    )
+    driver = Told(chosen, folder, numbers)
+    first, last = driver.rows()
+    assert first.passes
+    return last.passes, driver.ran
+
+
+def test_what_does_the_same_is_not_moved(tmp_path: Path) -> None:
+    passes, ran = row_of(tmp_path, fluidtool=1e-5)
+    assert passes
+    assert {engine for engine, _ in ran} == {"paddle", "fluidtool"}
+
+
+def test_parameters_are_moved_until_numbers_are_as_far_apart(tmp_path: Path) -> None:
+    passes, ran = row_of(tmp_path, fluidtool=5e-4, moved1=1e-7, moved2=1e-4, moved3=1e-4)
+    assert passes
+    assert ran[4:] == [("moved1", "first.py"), ("moved1", "last.py"), ("moved2", "first.py"), ("moved2", "last.py")]
+
+
+def test_numbers_further_apart_than_any_move_makes_them_do_not_pass(tmp_path: Path) -> None:
+    passes, ran = row_of(tmp_path, fluidtool=5e-3, moved1=1e-4)
+    assert not passes
+    assert [engine for engine, script in ran if script == "last.py"][2:] == [f"moved{n}" for n in range(1, 1 + MOVES)]
+
+
+def test_a_script_that_rounding_moves_far_runs_again_without_a_move(tmp_path: Path) -> None:
+    assert row_of(tmp_path, fluidtool=0.5, moved1=0.1)[0]
+    passes, ran = row_of(tmp_path, fluidtool=0.5, moved1=0.1, again=1e-3)
+    assert not passes
+    assert ran.count(("again", "first.py")) == ran.count(("again", "last.py")) == 1
 
 
 def test_a_moved_run_starts_one_ulp_off(tmp_path: Path) -> None:
