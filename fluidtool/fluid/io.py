@@ -55,6 +55,7 @@ from fluidtool.io.parameters import (
     write_separate,
 )
 from fluidtool.ir import Block, Parameter, Program, Variable, unique_name
+from fluidtool.ir.roles import DEVICE_ATTR
 from fluidtool.ops.validation import require_valid
 from fluidtool.proto.enums import VarType
 from fluidtool.runtime.scope import Scope
@@ -278,7 +279,8 @@ def save_inference_model(
 ) -> list[str]:
     """Save the operators that compute `target_vars` from `feeded_var_names`, with parameters; returns the fetch names.
 
-    As in Paddle since 1.4, each target gets a `scale` operator of factor 1 in `main_program`, whose output is fetched.
+    As in Paddle since 1.4, each target gets a `scale` operator of factor 1 in `main_program`, whose output is fetched; as
+    since 1.8, the operators of `main_program` forget the devices that `device_guard` gave them.
     """
     feeds = [feeded_var_names] if isinstance(feeded_var_names, str) else list(feeded_var_names or [])
     if not all(isinstance(name, str) for name in feeds):
@@ -288,6 +290,8 @@ def save_inference_model(
         raise UsageError(f"'target_vars' should be a list of Variable, found {targets}")
     program = default_main_program() if main_program is None else main_program
     program = getattr(program, "program", program)
+    for op in program.global_block().ops:
+        op._set_attr(DEVICE_ATTR, "")
     fetches = [_append_scale(program, var, index) for index, var in enumerate(targets)]
     folder = Path(os.path.normpath(dirname))
     model_file = folder / (os.path.basename(model_filename) if model_filename else "__model__")
