@@ -130,10 +130,11 @@ import paddle.fluid as fluid
 x = fluid.data("x", [-1, 1], "float32")
 like = [fluid.layers.uniform_random_batch_size_like(x, [-1, 2]), fluid.layers.gaussian_random_batch_size_like(x, [-1, 2], mean=3.0)]
 drawn = [fluid.layers.uniform_random([2], min=-3.0, max=1.0), fluid.layers.gaussian_random([2], mean=3.0, std=2.0)]
+chosen = fluid.layers.sampling_id(fluid.layers.assign(numpy.array([[0.3, 0.3, 0.4]] * 9, "float32")))
 exe = fluid.Executor(fluid.CPUPlace())
 exe.run(fluid.default_startup_program())
 for _ in range(2):
-    exe.run(feed={"x": numpy.ones([1, 1], "float32")}, fetch_list=like + drawn)
+    exe.run(feed={"x": numpy.ones([1, 1], "float32")}, fetch_list=[*like, *drawn, chosen])
 """
 
 
@@ -144,11 +145,12 @@ def test_what_a_program_draws_is_the_same_in_each_run(tmp_path: Path) -> None:
     assert found.completed, found.ending
     values = [[numbers for _, _, numbers in fetched] for fetched in found.fetched if fetched]
     assert len(values) == 2
-    for uniform, normal, wide, wider in values:
+    for uniform, normal, wide, wider, chosen in values:
         assert uniform == pytest.approx([0.0] * 2, abs=1e-6)
         assert normal == [3.0] * 2
         assert wide == pytest.approx([-1.0] * 2, abs=1e-6)
         assert wider == [3.0] * 2
+        assert chosen == [1.0] * 9
 
 
 @dataclass(frozen=True)

@@ -107,7 +107,7 @@ def drawn(op, shape):
 
 
 RANDOM = ("uniform_random", "gaussian_random", "truncated_gaussian_random")
-DRAWN = (*RANDOM, "uniform_random_batch_size_like", "gaussian_random_batch_size_like")
+DRAWN = (*RANDOM, "uniform_random_batch_size_like", "gaussian_random_batch_size_like", "sampling_id")
 OWN = "paddle.fluid.contrib.slim"  # what fetches values in Paddle's own Python, and elsewhere in fluidtool
 NARROW = 1e-3  # a range of drawn numbers that is closed already
 
@@ -139,7 +139,8 @@ def moved(values):
 def without_chance(program):
     """Make the program's dropout leave everything, and what it draws besides parameters the same each time.
 
-    Uniform numbers are in the middle of their range (within an ulp: Paddle refuses an empty one), normal ones their mean.
+    Uniform numbers, and those that sampling_id compares probabilities with, are in the middle of their range (within an ulp:
+    Paddle refuses an empty one), normal ones their mean.
     """
     import numpy
 
@@ -148,7 +149,7 @@ def without_chance(program):
             if op.type == "dropout" and op.attr("dropout_prob"):
                 op._set_attr("dropout_prob", 0.0)
             elif op.type in DRAWN and not block._var_recursive(op.output("Out")[0]).persistable:
-                if "uniform" not in op.type:
+                if "gaussian" in op.type:
                     op._set_attr("std", 0.0)
                 elif op.attr("max") - op.attr("min") > NARROW:
                     middle = numpy.float32((op.attr("min") + op.attr("max")) / 2)
