@@ -129,6 +129,37 @@ def test_the_order_of_names_that_a_loop_reads_is_no_difference() -> None:
     assert list(saved.program_faults(loop(["a", "b"]), loop(["a", "c"])))
 
 
+def recurring(**order: list[str]) -> fluid.Program:
+    """A program with a `recurrent` whose names are in this order."""
+    program = fluid.Program()
+    for name in "abc":
+        program.global_block().create_var(name=name, shape=[1], dtype="float32")
+    program.create_block()
+    program.rollback()
+    inputs = {
+        "inputs": order.get("inputs", ["c"]),
+        "initial_states": [],
+        "parameters": order.get("parameters", ["a", "b"]),
+    }
+    outputs = {"outputs": [], "step_scopes": ["scopes"]}
+    program.global_block().append_op(
+        type="recurrent",
+        inputs=inputs,
+        outputs=outputs,
+        attrs={"sub_block": program.block(1), "ex_states": [], "states": []},
+    )
+    return program
+
+
+def test_the_order_of_parameters_of_a_recurrent_operator_is_no_difference() -> None:
+    assert not list(saved.program_faults(recurring(), recurring(parameters=["b", "a"])))
+    assert list(saved.program_faults(recurring(), recurring(parameters=["b", "b"])))
+
+
+def test_the_order_of_what_a_recurrent_operator_reads_step_by_step_is_a_difference() -> None:
+    assert list(saved.program_faults(recurring(inputs=["a", "b"]), recurring(inputs=["b", "a"])))
+
+
 def test_numbers_of_attributes_are_apart_as_parameters_are() -> None:
     def scaled(by: float) -> fluid.Program:
         program = fluid.Program()
