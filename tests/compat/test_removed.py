@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -125,6 +126,42 @@ def test_rows_of_different_lengths_are_objects_with_a_note(capsys: pytest.Captur
         with pytest.raises(ValueError, match="inhomogeneous"):
             np.array([[1], [2, 3]], dtype="float32")
     assert capsys.readouterr().err.startswith("note: numpy no longer accepts rows of different lengths")
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        (lambda rows: np.copy(rows).tolist(), [[1], [2, 3]]),
+        (lambda rows: np.asanyarray(rows).tolist(), [[1], [2, 3]]),
+        (lambda rows: np.take(rows, [1]).tolist(), [[2, 3]]),
+        (lambda rows: np.repeat(rows, 2).tolist(), [[1], [1], [2, 3], [2, 3]]),
+        (lambda rows: np.shape(rows), (2,)),  # noqa: PLW0108 (looked up when it is called)
+        (lambda rows: np.size(rows), 2),  # noqa: PLW0108
+        (lambda rows: np.ndim(rows), 1),  # noqa: PLW0108
+    ],
+)
+def test_functions_make_objects_of_rows_of_different_lengths(
+    call: Callable[[object], object], expected: object, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with old_names(Notes()):
+        assert call([[1], [2, 3]]) == expected
+    assert capsys.readouterr().err == (
+        "note: numpy no longer accepts rows of different lengths; fluidtool makes an array of objects\n"
+    )
+
+
+def test_rows_of_different_lengths_are_saved(tmp_path: Path) -> None:
+    with old_names(Notes()):
+        np.save(tmp_path / "rows.npy", [[1], [2, 3]])
+    assert np.load(tmp_path / "rows.npy", allow_pickle=True).tolist() == [[1], [2, 3]]
+
+
+def test_other_errors_of_these_functions_are_raised_as_they_are() -> None:
+    with old_names(Notes()):
+        with pytest.raises(ValueError, match="operands could not be broadcast"):
+            np.repeat([1, 2], [1, 2, 3])
+        with pytest.raises(IndexError):
+            np.take([1], 3)
 
 
 def test_copy_false_copies_where_it_must() -> None:

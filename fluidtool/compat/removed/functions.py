@@ -39,6 +39,28 @@ def _of_arrays(function: Function, notes: Notes) -> Function:
     return stacked
 
 
+def _of_uneven_rows(position: int) -> Callable[[Function, Notes], Function]:
+    """A wrapper for a function that made an array of objects of an argument whose rows have different lengths."""
+
+    def wrapper(function: Function, notes: Notes) -> Function:
+        @wraps(function)
+        def called(*args: Any, **named: Any) -> Any:
+            try:
+                return function(*args, **named)
+            except ValueError as error:
+                if "inhomogeneous" not in str(error) or len(args) <= position:
+                    raise
+            import numpy as np
+
+            notes.say("numpy no longer accepts rows of different lengths; fluidtool makes an array of objects")
+            rows = np.array(args[position], dtype=object)
+            return function(*args[:position], rows, *args[position + 1 :], **named)
+
+        return called
+
+    return wrapper
+
+
 def _sum(function: Function, notes: Notes) -> Function:
     @wraps(function)
     def summed(array: Any, *args: Any, **named: Any) -> Any:
@@ -121,6 +143,8 @@ FUNCTIONS: Mapping[str, Mapping[str, Callable[[Function, Notes], Function]]] = {
         "fromstring": _fromstring,
         "reshape": _renamed("newshape", "shape"),
         "sum": _sum,
+        **dict.fromkeys(("asanyarray", "copy", "ndim", "repeat", "shape", "size", "take"), _of_uneven_rows(0)),
+        "save": _of_uneven_rows(1),
         **dict.fromkeys(("stack", "vstack", "hstack", "dstack", "column_stack"), _of_arrays),
         **dict.fromkeys(("percentile", "quantile", "nanpercentile", "nanquantile"), _METHOD),
         **dict.fromkeys(("histogram", "histogram2d", "histogramdd"), _DENSITY),
