@@ -42,9 +42,7 @@ def one_hot(input: Variable, depth: int | Variable, allow_out_of_range: bool = F
         inputs["depth_tensor"] = depth
     else:
         attrs["depth"] = depth
-    out = append_simple(helper, "one_hot_v2", inputs, attrs, dtype="float32")
-    out.stop_gradient = True
-    return out
+    return append_simple(helper, "one_hot_v2", inputs, attrs, dtype="float32")
 
 
 def embedding(
