@@ -34,6 +34,7 @@ class Machine:
         self.free_bytes, self.total_bytes = 1 << 34, 1 << 34
         self.threads = threading.local()
         self.left: int | None = None  # pieces of work until the GPU is lost
+        self.refused: frozenset[str] = frozenset()  # operations that cuDNN has no plans for
         self.submitted = 0  # pieces of work so far, of which a graph is one
 
     def submit(self, work: Callable[[], None]) -> None:
