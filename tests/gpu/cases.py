@@ -35,11 +35,15 @@ def operator_counts(name: str) -> Mapping[str, int]:
 
 @cache
 def step_operators() -> list[str]:
-    """A packed case of the gradient of each operator that has a place in a training step, of floats of 32 bits."""
+    """A packed case of the gradient of each operator that has a place in a training step, of floats of 32 bits.
+
+    Of updates by norms, a program with one.
+    """
     found: dict[str, str] = {}
     for name in names_in("optest"):
         type = name.partition("/")[0]
-        if type in STEP_IMPORTERS and "__grad__" in name and type not in found and _in_floats(name):
+        wanted = "__grad__" in name or type in ("lamb", "lars_momentum")
+        if type in STEP_IMPORTERS and wanted and type not in found and _in_floats(name):
             found[type] = name
     return list(found.values())
 

@@ -194,7 +194,7 @@ def _same_shapes(*values: Value) -> None:
 def _pulled(attrs: Attrs) -> str:
     """The statement that pulls a parameter after its step."""
     one, two = literal(attrs["l1"]), literal(attrs["l2"])
-    if not attrs["l1"]:
+    if attrs["l1"] <= 0:
         return f"p = p / (1.0f + lr * {two});"
     pull = f"ft_larger(fabsf(p) - lr * {one}, 0.0f)"
     return f"p = (float)((p > 0.0f) - (p < 0.0f)) * {pull} / (1.0f + lr * {two});"
