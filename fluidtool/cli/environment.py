@@ -18,7 +18,8 @@ VARIABLES: dict[str, dict[str, str]] = {
         "FLUIDTOOL_INT8": "0: compute programs with fake quantization as floats, not in 8 bits.",
         "FLUIDTOOL_CACHE": "0: do not keep packed weights in the user's cache folder.",
         "FLUIDTOOL_CUDA": "1: run regions of programs and training steps on a GPU as CUDA graphs, which has never run on one yet.",
-        "FLUIDTOOL_CUDA_PRECISION": "tf32, bf16 or fp16: what those graphs round the factors of products to (sums stay float32).",
+        "FLUIDTOOL_CUDA_PRECISION": "tf32, bf16 or fp16: what those graphs round the factors of products to (sums stay float32). "
+        "With the last two, graphs of inference also keep weights and what they compute in 16 bits.",
         "FLUIDTOOL_VERIFY": "1: check the graph of a region after each rewrite; slow, for finding a fault.",
         "FLAGS_check_nan_inf": "1: a run of `fluidtool.fluid` stops at the first NaN or infinity.",
     },

@@ -35,11 +35,15 @@ def operator_counts(name: str) -> Mapping[str, int]:
 
 @cache
 def step_operators() -> list[str]:
-    """A packed case of the gradient of each operator that has a place in a training step, of floats of 32 bits."""
+    """A packed case of the gradient of each operator that has a place in a training step, of floats of 32 bits.
+
+    Of updates by norms, a program with one.
+    """
     found: dict[str, str] = {}
     for name in names_in("optest"):
         type = name.partition("/")[0]
-        if type in STEP_IMPORTERS and "__grad__" in name and type not in found and _in_floats(name):
+        wanted = "__grad__" in name or type in ("lamb", "lars_momentum")
+        if type in STEP_IMPORTERS and wanted and type not in found and _in_floats(name):
             found[type] = name
     return list(found.values())
 
@@ -61,6 +65,17 @@ def operator_in_a_step(name: str) -> None:
 
 def model_counts(name: str, runs: int = 2) -> Mapping[str, int]:
     """The last run of a model; raises AssertionError if its outputs are not real Paddle's."""
+    spec, arrays, found, counts = _run_model(name, runs)
+    for index, value in enumerate(found):
+        difference = array_difference(
+            value.numpy(), arrays[f"fetch_{index}"], {"kind": "allclose", **spec["tolerance"]}
+        )
+        assert difference is None, f"{spec['fetches'][index]['name']}: {difference}"
+    return counts
+
+
+def _run_model(name: str, runs: int) -> tuple[Any, Mapping[str, Any], list[LoDTensor], Mapping[str, int]]:
+    """What is known of a model, its packed arrays, and the outputs and counts of the last run."""
     folder = corpus("models") / name
     spec, arrays = read_json(folder / "case.json"), read_arrays(folder / "golden.npz")
     layout = "separate" if (folder / "separate").exists() else "combined"
@@ -70,12 +85,21 @@ def model_counts(name: str, runs: int = 2) -> Mapping[str, int]:
         model.run(feed)
     with EVENTS.counted() as counts:
         found = list(model.run(feed).values())
+    return spec, arrays, found, counts
+
+
+HALF_ERROR = 1e-2  # by norm
+
+
+def model_in_halves(name: str, half: str = "bf16") -> None:
+    """Three runs of a model with halves in memory; raises AssertionError if its outputs differ by norm from real Paddle's."""
+    with switched_on(half):
+        spec, arrays, found, _ = _run_model(name, 3)
     for index, value in enumerate(found):
-        difference = array_difference(
-            value.numpy(), arrays[f"fetch_{index}"], {"kind": "allclose", **spec["tolerance"]}
-        )
-        assert difference is None, f"{spec['fetches'][index]['name']}: {difference}"
-    return counts
+        want = arrays[f"fetch_{index}"]
+        if want.dtype.kind == "f" and want.size:
+            error = np.linalg.norm(value.numpy() - want) / max(np.linalg.norm(want), 1e-6)
+            assert error < HALF_ERROR, f"{spec['fetches'][index]['name']} is off by {error:.2g} of its norm"
 
 
 def graph_counts(name: str) -> Mapping[str, int]:
@@ -91,10 +115,11 @@ def step_counts(name: str) -> Mapping[str, int]:
 
 
 @contextmanager
-def switched_on() -> Iterator[None]:
+def switched_on(precision: str = "float32") -> Iterator[None]:
     """The engine for regions on a GPU is used by what is loaded in the block."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FLUIDTOOL_CUDA", "1")
+        patch.setenv("FLUIDTOOL_CUDA_PRECISION", precision)
         yield
 
 

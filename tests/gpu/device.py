@@ -1,8 +1,9 @@
 """Everything that no machine without a GPU can check, on a machine that has one: python -m tests.gpu.device --out FOLDER
 
-Operator cases, models and training steps of the corpus, by cupy and, for models, as CUDA graphs; random programs as CUDA graphs;
-twenty cases under compute-sanitizer; networks beside PyTorch. FOLDER gets `failures.json`, with the reason for each case that
-failed, and `results.json` with the rest. A process that dies is told as the failure of its case, and another one goes on after it.
+Operator cases, models and training steps of the corpus, by cupy and as CUDA graphs; models with halves in memory; what cuDNN fuses,
+or refuses; random programs as CUDA graphs; twenty cases under compute-sanitizer; networks beside PyTorch. FOLDER gets
+`failures.json`, with the reason for each case that failed, and `results.json` with the rest. A process that dies is told as the
+failure of its case, and another one goes on after it.
 --standin is a dry run on a machine without a GPU.
 """
 
@@ -62,6 +63,28 @@ def random_program(name: str) -> None:
             np.testing.assert_allclose(a, b, rtol=0, atol=1e-4 * float(largest))
 
 
+FUSED = [f"{what}/{half}" for what in ("relu", "gelu", "attention", "mask") for half in ("float32", "bf16", "fp16")]
+"""An activation at the end of a convolution, or attention without and with a mask; and a precision."""
+
+
+def fused_call(name: str) -> None:
+    """What cuDNN may compute at once gives numpy's numbers; told, too, if it has no plan for it here."""
+    from tests.gpu.test_cuda_fused import ROUNDING, attention, block, compiled, on_gpu
+    from tests.runtime.native.checking import Net
+
+    (what, half), net = name.split("/"), Net()
+    os.environ[f"{SWITCH}_PRECISION"] = half
+    if what in ("attention", "mask"):
+        y = net.op("relu", "Out", {"X": attention(net, 2, what == "mask", size=32)})
+        net.feeds = {each: array / 8 for each, array in net.feeds.items()}  # scores of the order of 1
+    else:
+        y = block(net, what, {"approximate": False} if what == "gelu" else {}, 16)
+    (want,), (found,) = net.run("numpy", y), on_gpu(net, y)
+    error = float(np.linalg.norm(found - want) / np.linalg.norm(want))
+    assert error < ROUNDING.get(half, 1e-5), f"off by {error:.2g} of its norm"
+    assert not compiled(net).work.refused, f"cuDNN has no plan for it; computed call by call, off by {error:.2g}"
+
+
 def graph_seeds() -> list[str]:
     """The random programs."""
     return [str(seed) for seed in range(SEEDS)]
@@ -72,6 +95,8 @@ PARTS: dict[str, tuple[Callable[[], Sequence[str]], Callable[[str], Any], str]] 
     "models": (lambda: names_in("models"), cases.model_counts, "0"),
     "training": (lambda: names_in("train"), cases.training_counts, "0"),
     "models as graphs": (lambda: names_in("models"), cases.graph_counts, "1"),
+    "models in halves": (lambda: names_in("models"), cases.model_in_halves, "1"),
+    "fused calls": (lambda: FUSED, fused_call, "1"),
     "training as graphs": (lambda: names_in("train"), cases.step_counts, "1"),
     "operators in training steps": (cases.step_operators, cases.operator_in_a_step, "1"),
     "random programs as graphs": (graph_seeds, random_program, "1"),

@@ -258,14 +258,13 @@ def test_a_sum_and_a_bias_are_part_of_the_product() -> None:
     assert check(net, net.op("relu", "Out", {"X": y})) == ["Product"]
 
 
-def attention(net: Net, batch: int, mask: bool) -> str:
+def attention(net: Net, batch: int, mask: bool, size: int = 8) -> str:
     """Two heads over five words, from queries, keys and values side by side."""
     heads = []
     for _ in range(3):
-        flat = net.op(
-            "mul", "Out", {"X": net.data(batch, 5, 8), "Y": net.parameter(8, 8)}, x_num_col_dims=2, y_num_col_dims=1
-        )
-        split = net.op("reshape2", "Out", {"X": flat}, "XShape", shape=[0, 0, 2, 4])
+        inputs = {"X": net.data(batch, 5, size), "Y": net.parameter(size, size)}
+        flat = net.op("mul", "Out", inputs, x_num_col_dims=2, y_num_col_dims=1)
+        split = net.op("reshape2", "Out", {"X": flat}, "XShape", shape=[0, 0, 2, size // 2])
         heads.append(net.op("transpose2", "Out", {"X": split}, "XShape", axis=[0, 2, 1, 3]))
     q, k, v = heads
     scores = net.op("matmul", "Out", {"X": q, "Y": k}, transpose_X=False, transpose_Y=True, alpha=0.5)
@@ -274,7 +273,7 @@ def attention(net: Net, batch: int, mask: bool) -> str:
     weights = net.op("softmax", "Out", {"X": scores}, axis=-1)
     found = net.op("matmul", "Out", {"X": weights, "Y": v}, transpose_X=False, transpose_Y=False, alpha=1.0)
     turned = net.op("transpose2", "Out", {"X": found}, "XShape", axis=[0, 2, 1, 3])
-    return net.op("reshape2", "Out", {"X": turned}, "XShape", shape=[0, 0, 8])
+    return net.op("reshape2", "Out", {"X": turned}, "XShape", shape=[0, 0, size])
 
 
 @pytest.mark.parametrize("mask", [False, True])

@@ -115,10 +115,15 @@ def test_every_thread_computes_on_the_gpu_of_its_executor() -> None:
     assert found == {GPU: GPU, OTHER_GPU: OTHER_GPU}
 
 
+@pytest.mark.parametrize("switch", ["0", "1"], ids=["cupy", "graphs"])
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
-def test_two_gpus_train_as_two_processors(sparse: bool) -> None:
-    network = Network(sparse)
-    feed: dict[str, Any] = {"x": X} | ({"ids": np.array([[1], [2], [1], [4]])} if sparse else {})
+def test_two_gpus_train_as_two_processors(sparse: bool, switch: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of eight rows each: normalized over two, results are 1 and -1, and gradients no more than what rounding leaves."""
+    monkeypatch.setenv("FLUIDTOOL_CUDA", switch)
+    network, rows = Network(sparse), np.random.default_rng(1)
+    feed: dict[str, Any] = {"x": rows.standard_normal((16, 4)).astype("float32")}
+    if sparse:
+        feed["ids"] = rows.integers(0, 5, (16, 1))
     gpus, processors = network.started(GPU), network.started(CPU)
 
     losses = network.losses([GPU, OTHER_GPU], gpus, feed)

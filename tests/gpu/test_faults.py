@@ -14,7 +14,6 @@ from fluidtool.errors import DeviceError, OutOfMemoryError
 from fluidtool.io import checkpoints
 from tests.cli.support import call, error_of
 from tests.cli.test_train import write
-from tests.gpu.standin import EVENTS
 from tests.gpu.standin.devices import MACHINE, CUDARuntimeError
 
 GPU = fluid.CUDAPlace(0)
@@ -126,7 +125,12 @@ def test_a_gpu_that_fails_in_the_middle_of_a_run(cupy: Any, program: tuple[fluid
     assert isinstance(found.value.__cause__, CUDARuntimeError)
 
 
-def test_training_on_a_gpu_that_fails_leaves_its_last_checkpoint(cupy: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("switch", ["0", "1"], ids=["cupy", "graphs"])
+def test_training_on_a_gpu_that_fails_leaves_its_last_checkpoint(
+    cupy: Any, tmp_path: Path, switch: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLUIDTOOL_CUDA", switch)
+
     def train(folder: Path, *args: object) -> Any:
         return call(
             "train", tmp_path / "line", "--data", tmp_path / "line" / "data.npz", "--batch-size", 4, "--device", "gpu",
@@ -136,9 +140,9 @@ def test_training_on_a_gpu_that_fails_leaves_its_last_checkpoint(cupy: Any, tmp_
 
     write(tmp_path / "line")
     train(tmp_path / "whole")
-    with EVENTS.counted() as counts:
-        train(tmp_path / "counted")
-    MACHINE.left = counts["launches"] // 2
+    before = MACHINE.submitted
+    train(tmp_path / "counted")
+    MACHINE.left = (MACHINE.submitted - before) // 2
     message = error_of(train(tmp_path / "broken"))
     assert "GPU 0 has failed" in message
     last = max(checkpoints.serials(tmp_path / "broken"))

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from fluidtool.runtime.engines.cuda import cublaslt, cudnn
-from fluidtool.runtime.engines.cuda.calls import Buffer, Convolution, Pointer
+from fluidtool.runtime.engines.cuda.calls import Attention, Buffer, Convolution, Heads, Place, Pointer
+from fluidtool.runtime.engines.cuda.convolutions import FUSED
 from tests.gpu.standin import libraries
 
 FUNCTIONS = [
@@ -44,6 +45,14 @@ def test_numbers_of_cublaslt(kind: str) -> None:
 
 
 @needs_nvmath
+def test_types_of_memory() -> None:
+    import cuda.bindings.runtime as runtime
+
+    names = {"": "CUDA_R_32F", "fp16": "CUDA_R_16F", "bf16": "CUDA_R_16BF"}
+    assert {half: int(getattr(runtime.cudaDataType, name)) for half, name in names.items()} == cublaslt.TYPES
+
+
+@needs_nvmath
 def test_types_of_cublaslt() -> None:
     real = cublaslt.module()
     assert np.dtype(real.matmul_heuristic_result_dtype) == libraries.HEURISTIC
@@ -51,6 +60,8 @@ def test_types_of_cublaslt() -> None:
         each: real.get_matmul_desc_attribute_dtype(each) for each in libraries.DESCRIPTIONS
     } == libraries.DESCRIPTIONS
     assert {each: real.get_matrix_layout_attribute_dtype(each) for each in libraries.LAYOUTS} == libraries.LAYOUTS
+    preferences = {each: real.get_matmul_preference_attribute_dtype(each) for each in libraries.PREFERENCES}
+    assert preferences == libraries.PREFERENCES
 
 
 @needs_nvmath
@@ -95,3 +106,55 @@ def test_a_convolution_of_volumes_is_described_to_cudnn() -> None:
     )  # fmt: skip
     _, (x, _, y) = cudnn.convolution_graph(cudnn.module(), call, None)
     assert (x.get_stride(), y.get_dim()) == ([840, 1, 168, 28, 4], [2, 6, 3, 6, 7])
+
+
+@needs_cudnn
+@pytest.mark.parametrize("half", ["", "fp16", "bf16"])
+@pytest.mark.parametrize("activation", [None, *((name, numbers((0.5, 1.0))) for name, numbers in FUSED.values())])
+def test_a_convolution_and_what_follows_it_are_described_to_cudnn(activation: Any, half: str) -> None:
+    nowhere, floats = Pointer(Buffer(1, half=half)), Pointer(Buffer(1))
+    call = Convolution(
+        nowhere, nowhere, nowhere, (2, 8, 9, 7), (16, 8, 3, 3), (2, 16, 9, 7), (1, 1, 1, 1), (1, 1), (1, 1), "out", floats,
+        nowhere, activation,
+    )  # fmt: skip
+    graph, tensors = cudnn.convolution_graph(cudnn.module(), call, None)
+    assert len(tensors) == len(call.pointers) and len(graph.nodes) == 3 + (activation is not None)
+    assert tensors[2].get_dim() == [2, 16, 9, 7] and tensors[3].get_dim() == [1, 16, 1, 1]
+    assert tensors[2].get_data_type() == cudnn.data_type(cudnn.module(), half)
+
+
+@needs_cudnn
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("half", ["fp16", "bf16"])
+def test_attention_is_described_to_cudnn(half: str, masked: bool) -> None:
+    graph, tensors = cudnn.attention_graph(cudnn.module(), attention_of(half, masked), None)
+    assert len(tensors) == 4 + masked
+    assert (tensors[3].get_dim(), tensors[3].get_stride()) == ([2, 4, 6, 16], [384, 16, 64, 1])
+    (node,) = graph.nodes
+    assert node.node_type.name == "SDPA"
+
+
+@needs_cudnn
+def test_without_a_plan_a_graph_is_refused() -> None:
+    library = cudnn.module()
+    graph, _ = cudnn.attention_graph(library, attention_of("bf16", True), None)
+    with pytest.raises(library.cudnnGraphNotSupportedError):
+        graph.build([library.heur_mode.A, library.heur_mode.FALLBACK])
+
+
+def attention_of(half: str, masked: bool) -> Attention:
+    """Heads side by side: four for each of two sequences of six rows and five keys."""
+
+    def heads(rows: int) -> Heads:
+        return Heads(Place(Buffer(1, half=half), (64 * rows, 16, 64, 1)), (2, 4, rows, 16))
+
+    mask = Heads(Place(Buffer(1, half=half), (30, 30, 5, 1)), (2, 1, 6, 5)) if masked else None
+    return Attention(heads(6), heads(5), heads(5), heads(6), 0.25, mask)
+
+
+@needs_cudnn
+@pytest.mark.parametrize("name", ["add", "relu", "sigmoid", "tanh", "gelu", "swish", "conv_fprop", "execute", "build"])
+def test_functions_of_cudnn(name: str) -> None:
+    own = inspect.signature(getattr(libraries.Graph, name)).parameters
+    real = inspect.signature(getattr(cudnn.module().pygraph, name)).parameters
+    assert "args" in real or set(own) <= set(real)

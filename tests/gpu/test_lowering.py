@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import fluidtool.runtime.engines.cuda.convolutions  # noqa: F401  (what lowers convolutions)
 from fluidtool.runtime.engines.cuda.arena import ALIGNMENT, lay_out, lifetimes, room_of
 from fluidtool.runtime.engines.cuda.calls import Buffer, Call, Launch, Pointer, channels_last, row_major, same_strides
 from fluidtool.runtime.engines.cuda.lowering import LARGEST, Lowered, lower

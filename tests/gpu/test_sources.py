@@ -60,6 +60,15 @@ def test_kernels_of_models(name: str, architecture: str, generated: list[str]) -
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("half", ["fp16", "bf16"])
+@pytest.mark.parametrize("name", ["resnet_cifar", "word2vec"])
+def test_kernels_of_models_in_halves(name: str, half: str, architecture: str, generated: list[str]) -> None:
+    cases.model_in_halves(name, half)
+    assert any(f"ft_to_{half}(" in text.removeprefix(PRELUDE) for text in generated)
+    assert [faults(text, architecture) for text in set(generated)] == [""] * len(set(generated))
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("name", ["conv_bn_adam", "dcgan_rmsprop", "mlp_ftrl", "w2v_dense_momentum"])
 def test_kernels_of_training_steps(name: str, architecture: str, generated: list[str]) -> None:
     cases.training_counts(name)

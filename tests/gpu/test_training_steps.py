@@ -114,6 +114,10 @@ OPTIMIZERS = {
     "centered rmsprop": lambda: fluid.optimizer.RMSProp(0.01, centered=True),
     "ftrl": lambda: fluid.optimizer.Ftrl(0.1, l1=0.01, l2=0.01),
 }
+BY_NORMS = {
+    "lamb": lambda: fluid.optimizer.Lamb(0.01, lamb_weight_decay=0.1),
+    "lars": lambda: fluid.optimizer.LarsMomentum(0.1, 0.9, lars_weight_decay=0.01),
+}
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
@@ -124,6 +128,55 @@ def test_updates_are_one_kernel_and_numpys(name: str, compiled: list[CudaStep]) 
     same(want, job)
     kernels = [getattr(call, "name", "").partition("_")[0] for call in compiled[-1].calls]
     assert len(compiled) == 4 and kernels.count("update") == (3 if name == "adam" else 1 + (name == "adamax"))
+
+
+class Proximal:
+    """Proximal descent, of which Paddle has operators only."""
+
+    def __init__(self, type: str, l1: float) -> None:
+        self.type, self.l1 = type, l1
+
+    def minimize(self, loss: Any) -> None:
+        rate = layers.create_global_var([1], 0.1, "float32", persistable=True, name="rate")
+        for param, grad in fluid.backward.append_backward(loss):
+            inputs, outputs = {"Param": param, "Grad": grad, "LearningRate": rate}, {"ParamOut": param}
+            if self.type == "proximal_adagrad":
+                moment = layers.create_global_var(param.shape, 0.1, "float32", persistable=True)
+                inputs["Moment"] = outputs["MomentOut"] = moment
+            loss.block.append_op(type=self.type, inputs=inputs, outputs=outputs, attrs={"l1": self.l1, "l2": 0.2})
+
+
+@pytest.mark.parametrize("l1", [0.0, 0.05])
+@pytest.mark.parametrize("type", ["proximal_gd", "proximal_adagrad"])
+def test_proximal_updates_are_numpys(type: str, l1: float, compiled: list[CudaStep]) -> None:
+    jobs = [Job(perceptron, lambda: Proximal(type, l1), place) for place in (fluid.CPUPlace(), CUDAPlace(0))]
+    for step in range(4):
+        for job in jobs:
+            job.step(batch(seed=step))
+    same(*jobs)
+    assert len(compiled) == 4 and jobs[1].region().region.parts is None
+    assert not l1 or (jobs[1].values()["fc_0.w_0"] == 0).any()
+
+
+@pytest.mark.parametrize("name", BY_NORMS)
+def test_updates_by_norms_are_part_of_the_step(name: str, compiled: list[CudaStep]) -> None:
+    want, job = Job(perceptron, BY_NORMS[name], fluid.CPUPlace()), Job(perceptron, BY_NORMS[name])
+    for step in range(4):
+        np.testing.assert_allclose(job.step(batch(seed=step))[0], want.step(batch(seed=step))[0], rtol=2e-5)
+    same(want, job)
+    assert len(compiled) == 4 and job.region().region.parts is None
+    kernels = [getattr(call, "name", "").partition("_")[0] for call in compiled[-1].calls]
+    assert kernels.count("update") == (2 if name == "lamb" else 1)
+
+
+@pytest.mark.parametrize("name", BY_NORMS)
+def test_a_parameter_of_zeros_moves_by_the_rate_itself(name: str) -> None:
+    jobs = [Job(perceptron, BY_NORMS[name], place) for place in (fluid.CPUPlace(), CUDAPlace(0))]
+    for job in jobs:
+        job.scope.find_var("fc_1.w_0").get_tensor().set(np.zeros((16, 5), np.float32), fluid.CPUPlace())
+        job.step(batch())
+        job.step(batch(seed=1))
+    same(*jobs)
 
 
 def test_a_bias_and_a_relu_are_the_end_of_their_product(compiled: list[CudaStep]) -> None:

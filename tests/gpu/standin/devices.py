@@ -33,10 +33,13 @@ class Machine:
         self.fault: CUDARuntimeError | None = None
         self.free_bytes, self.total_bytes = 1 << 34, 1 << 34
         self.threads = threading.local()
-        self.left: int | None = None  # launches until the GPU is lost
+        self.left: int | None = None  # pieces of work until the GPU is lost
+        self.refused: frozenset[str] = frozenset()  # operations that cuDNN has no plans for
+        self.submitted = 0  # pieces of work so far, of which a graph is one
 
     def submit(self, work: Callable[[], None]) -> None:
         """Do what is asked of the device, or note it for the graph that is captured; raises CUDARuntimeError if it is lost."""
+        self.submitted += 1
         if self.left is not None:
             self.left -= 1
             if self.left < 0:

@@ -15,6 +15,26 @@ static ft_place threadIdx, blockIdx, blockDim, gridDim;
 #define __syncthreads ft_wait
 typedef unsigned long long ft_word;
 
+#define FT_EMULATED
+static inline float __uint_as_float(unsigned bits) { float x; memcpy(&x, &bits, 4); return x; }
+static inline unsigned __float_as_uint(float x) { unsigned bits; memcpy(&bits, &x, 4); return bits; }
+static inline float ft_of_fp16(unsigned short x)
+{
+    const unsigned sign = (x & 0x8000u) << 16, exponent = x >> 10 & 31, rest = x & 1023;
+    if (exponent == 31) return __uint_as_float(sign | 0x7f800000u | rest << 13);
+    const float value = exponent ? ldexpf((float)(1024 + rest), (int)exponent - 25) : ldexpf((float)rest, -24);
+    return sign ? -value : value;
+}
+static inline unsigned short ft_nearest_fp16(float x)
+{
+    const unsigned sign = __float_as_uint(x) >> 16 & 0x8000u;
+    if (x != x) return 0x7fff;
+    const float most = fabsf(x);
+    if (most >= 65520.0f) return sign | 0x7c00;
+    const int exponent = most < 0x1p-14f ? -14 : ilogbf(most);
+    const unsigned steps = (unsigned)nearbyintf(ldexpf(most, 10 - exponent));  // of the last bit; carries move on by themselves
+    return sign | (most < 0x1p-14f ? steps : ((unsigned)(exponent + 14) << 10) + steps);
+}
 static inline ft_word __umul64hi(ft_word a, ft_word b) { return (ft_word)((unsigned __int128)a * b >> 64); }
 static inline ft_word atomicMin(ft_word* at, ft_word value)
 {

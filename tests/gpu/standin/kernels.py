@@ -23,8 +23,14 @@ HEADER = Path(__file__).with_name("emulation.h")
 KERNEL = re.compile(
     r'extern "C" __global__ void (?:__launch_bounds__\([^)]*\) )?(\w+)\(((?:[^()]|\n)*)\)', re.MULTILINE
 )
-TYPES = {"int": np.int32, "long long": np.int64, "unsigned long long": np.uint64, "float": np.float32}
-NAMED = {"whole": "long long", "word": "unsigned long long"}
+TYPES = {
+    "int": np.int32,
+    "long long": np.int64,
+    "unsigned long long": np.uint64,
+    "float": np.float32,
+    "unsigned short": np.uint16,
+}
+NAMED = {"whole": "long long", "word": "unsigned long long", "half16": "unsigned short"}
 ONE_AT_A_TIME = threading.Lock()
 COMPILER = shutil.which("c++")
 NO_COMPILER = "a C++ compiler (c++) runs kernels of CUDA on the stand-in, and there is none"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import enum
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import ModuleType, SimpleNamespace
@@ -16,7 +17,8 @@ import numpy as np
 
 from tests.gpu.standin.devices import MACHINE
 
-R_32F = 0
+R_32F, R_16F, R_16BF = 0, 2, 14
+WIDTHS = {R_32F: 4, R_16F: 2, R_16BF: 2}
 BITS = {68: 23, 77: 10, 75: 7, 74: 10}  # of the mantissas of factors, by cublasComputeType_t
 HEURISTIC = np.dtype(
     [
@@ -30,13 +32,30 @@ HEURISTIC = np.dtype(
 )
 
 
-def floats(pointer: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
-    """An array of floats at an address."""
-    if pointer % 4 or not pointer:
-        raise ValueError(f"an address of floats is {pointer}")
+def stored(pointer: int, shape: tuple[int, ...], strides: tuple[int, ...], kind: int = R_32F) -> Any:
+    """An array at an address: floats, halves, or the upper bits of floats."""
+    width = WIDTHS[kind]
+    if pointer % width or not pointer:
+        raise ValueError(f"an address of numbers of {width} bytes is {pointer}")
     last = sum((size - 1) * step for size, step in zip(shape, strides, strict=True))
-    memory = (ctypes.c_float * (last + 1)).from_address(pointer)
-    return np.ndarray(shape, np.float32, memory, 0, tuple(4 * step for step in strides))
+    memory = (ctypes.c_char * (width * (last + 1))).from_address(pointer)
+    dtype = {R_32F: np.float32, R_16F: np.float16, R_16BF: np.uint16}[kind]
+    return np.ndarray(shape, dtype, memory, 0, tuple(width * step for step in strides))
+
+
+def floats(pointer: int, shape: tuple[int, ...], strides: tuple[int, ...], kind: int = R_32F) -> Any:
+    """The numbers at an address: where they are, if they are floats; else a copy."""
+    found = stored(pointer, shape, strides, kind)
+    if kind == R_16BF:
+        return (found.astype(np.uint32) << 16).view(np.float32)
+    return found.astype(np.float32, copy=False)
+
+
+def store(numbers: Any, pointer: int, shape: tuple[int, ...], strides: tuple[int, ...], kind: int = R_32F) -> None:
+    """Put numbers at an address, rounded to what is there."""
+    into = stored(pointer, shape, strides, kind)
+    with np.errstate(over="ignore"):
+        into[...] = rounded(numbers, 7).view(np.uint32) >> 16 if kind == R_16BF else numbers
 
 
 def bytes_at(pointer: int, size: int) -> bytes:
@@ -56,7 +75,7 @@ def rounded(numbers: Any, bits: int) -> Any:
 
 
 class Epilogue(enum.IntEnum):
-    DEFAULT, RELU, BIAS, RELU_BIAS = 1, 2, 4, 6
+    DEFAULT, RELU, BIAS, RELU_BIAS, GELU, GELU_BIAS = 1, 2, 4, 6, 32, 36
 
 
 class MatmulDescAttribute(enum.IntEnum):
@@ -69,10 +88,12 @@ class MatrixLayoutAttribute(enum.IntEnum):
 
 class MatmulPreferenceAttribute(enum.IntEnum):
     MAX_WORKSPACE_BYTES = 1
+    MIN_ALIGNMENT_A_BYTES, MIN_ALIGNMENT_B_BYTES, MIN_ALIGNMENT_C_BYTES, MIN_ALIGNMENT_D_BYTES = 5, 6, 7, 8
 
 
 DESCRIPTIONS = {3: np.int32, 4: np.int32, 7: np.uint32, 8: np.int64}
 LAYOUTS = {5: np.int32, 6: np.int64}
+PREFERENCES = {1: np.uint64, 5: np.uint32, 6: np.uint32, 7: np.uint32, 8: np.uint32}
 
 
 @dataclass
@@ -80,12 +101,18 @@ class Layout:
     rows: int
     columns: int
     step: int
+    kind: int
     attributes: dict[int, int] = field(default_factory=dict)
 
-    def array(self, pointer: int, turned: bool = False) -> Any:
-        """The matrices at an address: [batch, rows, columns]."""
+    @property
+    def where(self) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+        """Shape, strides and type of its matrices, [batch, rows, columns]."""
         count, apart = self.attributes.get(5, 1), self.attributes.get(6, 0)
-        found = floats(pointer, (count, self.rows, self.columns), (apart, 1, self.step))
+        return (count, self.rows, self.columns), (apart, 1, self.step), self.kind
+
+    def array(self, pointer: int, turned: bool = False) -> Any:
+        """The matrices at an address."""
+        found = floats(pointer, *self.where)
         return found.swapaxes(1, 2) if turned else found
 
 
@@ -121,9 +148,9 @@ class CublasLt(ModuleType):
         self._made[matmul_desc][int(attr)] = self._number(DESCRIPTIONS[attr], buf, size_in_bytes)
 
     def matrix_layout_create(self, type: int, rows: int, cols: int, ld: int) -> int:
-        if type != R_32F or ld < rows:
+        if type not in WIDTHS or ld < rows:
             raise ValueError(f"a layout of {rows} rows with a leading dimension of {ld}")
-        return self._new(Layout(rows, cols, ld))
+        return self._new(Layout(rows, cols, ld, type))
 
     def get_matrix_layout_attribute_dtype(self, attr: int) -> Any:
         return LAYOUTS[attr]
@@ -135,10 +162,10 @@ class CublasLt(ModuleType):
         return self._new({})
 
     def get_matmul_preference_attribute_dtype(self, attr: int) -> Any:
-        return np.uint64
+        return PREFERENCES[attr]
 
     def matmul_preference_set_attribute(self, pref: int, attr: int, buf: int, size_in_bytes: int) -> None:
-        self._made[pref][int(attr)] = self._number(np.uint64, buf, size_in_bytes)
+        self._made[pref][int(attr)] = self._number(PREFERENCES[attr], buf, size_in_bytes)
 
     def matmul_preference_destroy(self, pref: int) -> None:
         self._made[pref] = None
@@ -160,6 +187,10 @@ class CublasLt(ModuleType):
         self._sizes(operation_desc, adesc, bdesc, cdesc, ddesc)
         if MACHINE.capturing is not None:
             raise RuntimeError("an algorithm is chosen during a capture")
+        alignments = [self._made[preference].get(attr, 256) for attr in (5, 6, 7, 8)]
+        ctypes.memmove(
+            heuristic_results_array, np.array(alignments, np.uint64).ctypes.data, 32
+        )  # for the kernel that it is
         ctypes.c_int.from_address(return_algo_count).value = requested_algo_count
 
     def matmul(
@@ -182,7 +213,9 @@ class CublasLt(ModuleType):
         stream: int,
     ) -> None:
         assert self._made[light_handle] == "handle"
-        assert len(bytes_at(algo, 64)) == 64
+        for address, alignment in zip((a, b, c, d), np.frombuffer(bytes_at(algo, 32), np.uint64), strict=True):
+            if address % int(alignment):
+                raise ValueError(f"a matrix at {address}, the algorithm needs an address by {alignment}")
         settings = dict(self._made[compute_desc])
         layouts = self._sizes(compute_desc, adesc, bdesc, cdesc, ddesc)
         factor, kept = np.frombuffer(bytes_at(alpha, 4), np.float32)[0], np.frombuffer(bytes_at(beta, 4), np.float32)[0]
@@ -196,8 +229,9 @@ class CublasLt(ModuleType):
                 found = found + kept * of_c.array(c)
             epilogue = settings.get(7, 1)
             if epilogue & 4:
-                found = found + floats(settings[8], (of_d.rows, 1), (1, 0))
-            of_d.array(d)[...] = np.maximum(found, 0) if epilogue & 2 else found
+                found = found + floats(settings[8], (of_d.rows, 1), (1, 0), of_d.kind)
+            found = np.maximum(found, 0) if epilogue & 2 else gelu_tanh(found) if epilogue & 32 else found
+            store(found, d, *of_d.where)
 
         MACHINE.submit(compute)
 
@@ -207,6 +241,14 @@ class CublasLt(ModuleType):
         m, k = (a.columns, a.rows) if settings.get(3, 0) else (a.rows, a.columns)
         k2, n = (b.columns, b.rows) if settings.get(4, 0) else (b.rows, b.columns)
         counts = {each.attributes.get(5, 1) for each in (a, b, c, d)}
+        halves = a.kind != R_32F
+        if (
+            a.kind != b.kind
+            or c.kind != d.kind
+            or d.kind not in (R_32F, a.kind)
+            or (halves and settings["compute"] != 68)
+        ):
+            raise ValueError(f"a product of types {a.kind} and {b.kind}, with {c.kind} to {d.kind}")
         if k != k2 or any((each.rows, each.columns) != (m, n) for each in (c, d)) or len(counts) > 1:
             raise ValueError(f"a product of {m} x {k} and {k2} x {n} to {d.rows} x {d.columns}, batches of {counts}")
         return a, b, c, d
@@ -218,11 +260,23 @@ class CublasLt(ModuleType):
 
 
 # ---------------------------------------------------------------- cuDNN
+class GraphNotSupportedError(Exception):
+    """cudnn.cudnnGraphNotSupportedError: the library has no plan for a graph on this device."""
+
+
+KINDS = {"float": R_32F, "half": R_16F, "bfloat16": R_16BF}
+
+
+def gelu_tanh(x: Any) -> Any:
+    """GELU by the tangent."""
+    return (0.5 * x * (1 + np.tanh(0.79788456 * (x + 0.044715 * x**3)))).astype(np.float32)
+
+
 class Tensor:
     """A tensor of a graph."""
 
-    def __init__(self, dim: Any = None, stride: Any = None) -> None:
-        self.dim, self.stride, self.output = dim, stride, False
+    def __init__(self, dim: Any = None, stride: Any = None, kind: Any = None) -> None:
+        self.dim, self.stride, self.output, self.kind = dim, stride, False, kind
 
     def set_output(self, value: bool) -> Tensor:
         self.output = value
@@ -237,12 +291,27 @@ class Tensor:
         return self
 
     def set_data_type(self, value: Any) -> Tensor:
-        assert value == "float"
+        assert value in KINDS
+        self.kind = value
         return self
+
+    @property
+    def where(self) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+        """Shape, strides and type."""
+        return tuple(self.dim), tuple(self.stride), KINDS[self.kind]
+
+
+POINTWISE: dict[str, Any] = {
+    "relu": lambda x, slope, low, high: np.clip(np.where(x < 0, x * (slope or 0), x), low, high),
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "tanh": np.tanh,
+    "gelu": lambda x: 0.5 * x * (1 + np.vectorize(math.erf, otypes=[np.float64])(x * 0.7071067811865476)),
+    "swish": lambda x, beta: x / (1 + np.exp(-(1.0 if beta is None else beta) * x)),
+}
 
 
 class Graph:
-    """cudnn.pygraph, for one convolution or one of its gradients."""
+    """cudnn.pygraph: a convolution or one of its gradients, and what follows; or attention."""
 
     def __init__(
         self,
@@ -252,18 +321,18 @@ class Graph:
         compute_data_type: Any = None,
         handle: Any = None,
     ) -> None:
-        assert (io_data_type, intermediate_data_type, compute_data_type, handle) == (
-            "float",
-            "float",
-            "float",
-            "handle",
-        )
-        self.node: Any = None
-        self.computed = 2  # of the tensors of the convolution
+        assert io_data_type in KINDS and (intermediate_data_type, compute_data_type) == ("float", "float")
+        assert handle == "handle"
+        self.nodes: list[tuple[str, tuple[Tensor, ...], Tensor, Any]] = []  # operation, inputs, result, how it computes
         self.built = False
 
     def tensor(self, dim: Any, stride: Any = None, data_type: Any = None, name: str = "") -> Tensor:
-        return Tensor(dim, stride)
+        return Tensor(dim, stride, data_type)
+
+    def _node(self, name: str, inputs: tuple[Tensor, ...], compute: Any) -> Tensor:
+        found = Tensor()
+        self.nodes.append((name, inputs, found, compute))
+        return found
 
     def conv_fprop(
         self,
@@ -276,7 +345,7 @@ class Graph:
         compute_data_type: Any = None,
         name: str = "",
     ) -> Tensor:
-        return self._node((image, weight, Tensor()), 2, pre_padding, post_padding, stride, dilation)
+        return self._convolution(2, (image, weight), pre_padding, post_padding, stride, dilation)
 
     def conv_dgrad(
         self,
@@ -289,7 +358,7 @@ class Graph:
         compute_data_type: Any = None,
         name: str = "",
     ) -> Tensor:
-        return self._node((Tensor(), filter, loss), 0, pre_padding, post_padding, stride, dilation)
+        return self._convolution(0, (filter, loss), pre_padding, post_padding, stride, dilation)
 
     def conv_wgrad(
         self,
@@ -302,12 +371,87 @@ class Graph:
         compute_data_type: Any = None,
         name: str = "",
     ) -> Tensor:
-        return self._node((image, Tensor(), loss), 1, pre_padding, post_padding, stride, dilation)
+        return self._convolution(1, (image, loss), pre_padding, post_padding, stride, dilation)
 
-    def _node(self, tensors: tuple[Tensor, Tensor, Tensor], computed: int, *steps: Any) -> Tensor:
-        """A convolution of three tensors, one of which it computes."""
-        self.node, self.computed = (*tensors, *steps), computed
-        return tensors[computed]
+    def _convolution(self, computed: int, inputs: tuple[Tensor, ...], *steps: Any) -> Tensor:
+        """A convolution of three tensors (images, filters, results), one of which it computes."""
+
+        def compute(shape: Any, *arrays: Any) -> Any:
+            all_three = [*arrays[:computed], np.empty(shape, np.float32), *arrays[computed:]]
+            return (data_gradient, filter_gradient, convolved)[computed](*all_three, *steps)
+
+        compute.check = lambda dim: self._check_sizes(computed, inputs, dim, *steps)  # type: ignore[attr-defined]
+        return self._node("conv", inputs, compute)
+
+    def _check_sizes(
+        self, computed: int, inputs: Any, dim: Any, before: Any, after: Any, step: Any, apart: Any
+    ) -> None:
+        dims = [each.dim for each in inputs]
+        image, weight, y = [*dims[:computed], dim, *dims[computed:]]
+        sizes = [
+            (n + a + b - (d * (w - 1) + 1)) // s + 1
+            for n, w, a, b, s, d in zip(image[2:], weight[2:], before, after, step, apart, strict=True)
+        ]
+        if y != [image[0], weight[0], *sizes] or len({each.kind for each in inputs}) > 1:
+            raise ValueError(f"a convolution of {image} by {weight} to {y}")
+
+    def add(self, a: Tensor, b: Tensor, compute_data_type: Any = None, name: str = "") -> Tensor:
+        return self._node("add", (a, b), lambda shape, x, y: x + y)
+
+    def relu(
+        self,
+        input: Tensor,
+        negative_slope: Any = None,
+        lower_clip: Any = None,
+        upper_clip: Any = None,
+        name: str = "",
+        compute_data_type: Any = None,
+    ) -> Tensor:
+        given = negative_slope, lower_clip, upper_clip
+        return self._node("relu", (input,), lambda shape, x: POINTWISE["relu"](x, *given))
+
+    def sigmoid(self, input: Tensor, name: str = "", compute_data_type: Any = None) -> Tensor:
+        return self._node("sigmoid", (input,), lambda shape, x: POINTWISE["sigmoid"](x))
+
+    def tanh(self, input: Tensor, name: str = "", compute_data_type: Any = None) -> Tensor:
+        return self._node("tanh", (input,), lambda shape, x: POINTWISE["tanh"](x))
+
+    def gelu(self, input: Tensor, name: str = "", compute_data_type: Any = None) -> Tensor:
+        return self._node("gelu", (input,), lambda shape, x: POINTWISE["gelu"](x))
+
+    def swish(self, input: Tensor, swish_beta: Any = None, name: str = "", compute_data_type: Any = None) -> Tensor:
+        return self._node("swish", (input,), lambda shape, x: POINTWISE["swish"](x, swish_beta))
+
+    def sdpa(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        generate_stats: bool | None = None,
+        attn_scale: float | None = None,
+        bias: Tensor | None = None,
+    ) -> tuple[Tensor, None]:
+        assert generate_stats is False and attn_scale is not None
+
+        def compute(shape: Any, *arrays: Any) -> Any:
+            scores = attn_scale * (arrays[0] @ arrays[1].swapaxes(2, 3)) + (arrays[3] if bias is not None else 0)
+            powers = np.exp(scores - scores.max(3, keepdims=True))
+            return powers / powers.sum(3, keepdims=True) @ arrays[2]
+
+        def check(dim: Any) -> None:
+            (b, h, rows, inner), (_, _, keys, _), outer = q.dim, k.dim, v.dim[3]
+            fits = k.dim == [b, h, keys, inner] and v.dim == [b, h, keys, outer] and dim == [b, h, rows, outer]
+            same = {each.kind for each in inputs} in ({"half"}, {"bfloat16"})
+            if not fits or not same or any(each.stride[3] != 1 for each in inputs) or inner % 8 or outer % 8:
+                raise ValueError(f"attention of {q.dim}, {k.dim}, {v.dim} to {dim}")
+            if bias is not None and (
+                bias.dim[2:] != [rows, keys] or bias.dim[0] not in (1, b) or bias.dim[1] not in (1, h)
+            ):
+                raise ValueError(f"a bias of {bias.dim} for {rows} rows of {keys} scores")
+
+        inputs = (q, k, v) if bias is None else (q, k, v, bias)
+        compute.check = check  # type: ignore[attr-defined]
+        return self._node("sdpa", inputs, compute), None
 
     def deselect_numeric_notes(self, notes: Any) -> Graph:
         return self
@@ -315,14 +459,21 @@ class Graph:
     def build(self, heuristics: Any = None) -> None:
         if MACHINE.capturing is not None:
             raise RuntimeError("a plan is built during a capture")
-        image, weight, y, before, after, step, dilation = self.node
-        sizes = [
-            (n + a + b - (d * (w - 1) + 1)) // s + 1
-            for n, w, a, b, s, d in zip(image.dim[2:], weight.dim[2:], before, after, step, dilation, strict=True)
-        ]
-        outputs = [each.output for each in (image, weight, y)]
-        if y.dim != [image.dim[0], weight.dim[0], *sizes] or outputs != [n == self.computed for n in range(3)]:
-            raise ValueError(f"a convolution of {image.dim} by {weight.dim} to {y.dim}")
+        if MACHINE.refused & {name for name, *_ in self.nodes}:
+            raise GraphNotSupportedError(f"no plan for {', '.join(name for name, *_ in self.nodes)}")
+        results = [found for _, _, found, _ in self.nodes]
+        if [each.output for each in results] != [False] * (len(results) - 1) + [True]:
+            raise ValueError("only the last result of a graph is an output here")
+        check = getattr(self.nodes[0][3], "check", None)
+        if check is None:
+            raise ValueError(f"a graph that begins with {self.nodes[0][0]}")
+        check(results[-1].dim)
+        for name, inputs, _, _ in self.nodes[1:]:
+            wide = [each for each in inputs if each not in results]
+            if any(
+                size not in (1, whole) for each in wide for size, whole in zip(each.dim, results[-1].dim, strict=True)
+            ):
+                raise ValueError(f"{name} of {[each.dim for each in wide]}")
         self.built = True
 
     def get_workspace_size(self) -> int:
@@ -330,15 +481,17 @@ class Graph:
 
     def execute(self, tensor_dict: Any, workspace: Any = None, handle: Any = None) -> None:
         assert self.built and handle == "handle" and type(workspace) is int and workspace
-        image, weight, y, *steps = self.node
-        pointers = [tensor_dict[each] for each in (image, weight, y)]
+        pointers = dict(tensor_dict)
 
         def compute() -> None:
-            arrays = [
-                floats(pointer, tuple(each.dim), tuple(each.stride))
-                for pointer, each in zip(pointers, (image, weight, y), strict=True)
-            ]
-            arrays[self.computed][...] = (data_gradient, filter_gradient, convolved)[self.computed](*arrays, *steps)
+            last = self.nodes[-1][2]
+            values = {each: floats(pointer, *each.where) for each, pointer in pointers.items() if each is not last}
+            for _, inputs, found, function in self.nodes:
+                with np.errstate(over="ignore"):
+                    values[found] = np.asarray(
+                        function(tuple(last.dim), *(values[each] for each in inputs)), np.float32
+                    )
+            store(values[last], pointers[last], *last.where)
 
         MACHINE.submit(compute)
 
@@ -393,7 +546,8 @@ def cudnn() -> ModuleType:
     """The module cudnn."""
     found: Any = ModuleType("cudnn")
     found.pygraph = Graph
-    found.data_type = SimpleNamespace(FLOAT="float")
+    found.cudnnGraphNotSupportedError = GraphNotSupportedError
+    found.data_type = SimpleNamespace(FLOAT="float", HALF="half", BFLOAT16="bfloat16")
     found.numerical_note = SimpleNamespace(DOWN_CONVERT_INPUTS=1, NONDETERMINISTIC=2)
     found.heur_mode = SimpleNamespace(A=0, FALLBACK=1)
     found.create_handle = lambda: "handle"

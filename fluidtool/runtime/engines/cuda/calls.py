@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from math import prod
 from typing import Any
 
@@ -16,13 +17,14 @@ class Buffer:
     """Memory for some floats.
 
     role: 'arena', 'input', 'output', 'state' for what a training step changes in place, or 'constant', whose numbers are in
-    `array`.
+    `array`. half: 'fp16' or 'bf16' for numbers of 16 bits, two of which lie in a float.
     """
 
     floats: int
     role: str = "arena"
     array: Any = None
     integer: bool = False
+    half: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,8 @@ class Matrix:
 class Product:
     """out[rows, columns] = epilogue(alpha x[rows, depth] y[depth, columns] + added + bias), for each matrix of a batch.
 
-    epilogue: '' or 'relu'. bias: a number for each column. added: a matrix like out, or None.
+    epilogue: '', 'relu' or 'gelu', of the tangent. bias: a number for each column. added: a matrix like out, or None.
+    x and y are of one type, float32 or halves; so are out, added and bias.
     """
 
     x: Matrix
@@ -97,9 +100,11 @@ class Product:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Convolution:
-    """out = x convolved with weights; images [n, h, w, c], weights [count, h, w, c of a group], volumes likewise, all float32.
+    """out = x convolved with weights; images [n, h, w, c], weights [count, h, w, c of a group], volumes likewise, of one type.
 
-    computes: what is written, 'out'; for gradients 'x' or 'weights', from the two others.
+    computes: what is written, 'out'; for gradients 'x' or 'weights', from the two others. Only for 'out': out = activation(x
+    convolved with weights + bias + added). bias: floats by channel. added: an image like out. activation: its name, as
+    cuDNN has it, and numbers by name.
     """
 
     x: Pointer
@@ -112,14 +117,70 @@ class Convolution:
     strides: Shape
     dilations: Shape
     computes: str = "out"
+    bias: Pointer | None = None
+    added: Pointer | None = None
+    activation: tuple[str, tuple[tuple[str, float], ...]] | None = None
 
     @property
     def pointers(self) -> tuple[Pointer, ...]:
         """Everything that it reads or writes."""
-        return self.x, self.weights, self.out
+        return self.x, self.weights, self.out, *(each for each in (self.bias, self.added) if each is not None)
 
 
-Call = Launch | Product | Convolution
+@dataclass(frozen=True, eq=False, slots=True)
+class Heads:
+    """Matrices in memory, [batch, heads, rows, columns]; columns lie side by side."""
+
+    place: Place
+    shape: Shape
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Attention:
+    """out = softmax(factor * q · k' + mask) · v, for each head, all of them halves."""
+
+    q: Heads
+    k: Heads
+    v: Heads
+    out: Heads
+    factor: float
+    mask: Heads | None = None  # [batch or 1, heads or 1, rows of q, rows of k]
+
+    @property
+    def heads(self) -> tuple[Heads, ...]:
+        """Everything that it reads or writes."""
+        return self.q, self.k, self.v, self.out, *(() if self.mask is None else (self.mask,))
+
+    @property
+    def pointers(self) -> tuple[Pointer, ...]:
+        """Where all of that begins."""
+        return tuple(each.place.pointer for each in self.heads)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Choice:
+    """A call that a library may refuse, and the calls that do the same where it does."""
+
+    first: Convolution | Attention
+    otherwise: tuple[Launch | Product | Convolution, ...]
+
+    @property
+    def pointers(self) -> tuple[Pointer, ...]:
+        """Everything that either reads or writes."""
+        return (*self.first.pointers, *(pointer for call in self.otherwise for pointer in call.pointers))
+
+
+Call = Launch | Product | Convolution | Attention | Choice
+
+
+class RefusedError(Exception):
+    """A library has no plan for a call on this device."""
+
+
+def flat(calls: Iterable[Call]) -> Iterator[Call]:
+    """Calls, and those that may be made in their place."""
+    for call in calls:
+        yield from (call.first, *call.otherwise) if isinstance(call, Choice) else (call,)
 
 
 def row_major(shape: Shape) -> Shape:

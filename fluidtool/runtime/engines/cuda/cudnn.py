@@ -1,6 +1,6 @@
-"""cuDNN, by the graph API of nvidia-cudnn-frontend: convolutions of float32 images and their gradients, channels last.
+"""cuDNN, by the graph API of nvidia-cudnn-frontend: convolutions, their gradients and what follows them, channels last; attention.
 
-Their factors are rounded, to TF32, only on request.
+The factors of float32 are rounded, to TF32, only on request.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 
 from fluidtool.records import dataclass
-from fluidtool.runtime.engines.cuda.calls import Convolution, channels_last
+from fluidtool.runtime.engines.cuda.calls import Attention, Convolution, RefusedError, channels_last
+
+Described = Convolution | Attention
 
 
 def module() -> Any:
@@ -22,10 +24,10 @@ def module() -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A graph of one convolution or gradient, its tensors, and its memory for intermediate results."""
+    """A graph, its tensors in the order of the pointers of a call, and its memory for intermediate results."""
 
     graph: Any
-    tensors: tuple[Any, Any, Any]
+    tensors: tuple[Any, ...]
     workspace: Any
 
 
@@ -35,49 +37,85 @@ class Cudnn:
     def __init__(self, xp: Any, precision: str = "float32") -> None:
         self._xp, self._cudnn, self._is_exact = xp, module(), precision == "float32"
         self._handle = self._cudnn.create_handle()
-        self._plans: dict[Any, Planned] = {}
+        self._plans: dict[Any, Planned | None] = {}
 
     @property
     def version(self) -> int:
         """The version of the library."""
         return int(self._cudnn.backend_version())
 
-    def run(self, call: Convolution, address: Any) -> None:
-        """Convolve on the current stream. address: a pointer's number."""
+    def run(self, call: Described, address: Any) -> None:
+        """Compute on the current stream. address: a pointer's number. Raises RefusedError where there is no plan."""
         found = self.plan(call)
         self._cudnn.set_stream(handle=self._handle, stream=self._xp.cuda.get_current_stream().ptr)
         pointers = dict(zip(found.tensors, map(address, call.pointers), strict=True))  # whole numbers are addresses
         found.graph.execute(pointers, found.workspace.data.ptr, handle=self._handle)
 
-    def plan(self, call: Convolution) -> Planned:
-        """The plan of a convolution, from an earlier one of the same sizes if there is one."""
-        key = call.images, call.filters, call.results, call.pads, call.strides, call.dilations, call.computes
-        found = self._plans.get(key)
+    def plan(self, call: Described) -> Planned:
+        """The plan of a call, from an earlier one of the same sizes if there is one. Raises RefusedError if it has none."""
+        key = key_of(call)
+        if key not in self._plans:
+            self._plans[key] = self._planned(call)
+        found = self._plans[key]
         if found is None:
-            found = self._plans[key] = self._planned(call)
+            raise RefusedError(f"cuDNN has no plan for {key}")
         return found
 
-    def _planned(self, call: Convolution) -> Planned:
+    def _planned(self, call: Described) -> Planned | None:
         library = self._cudnn
-        graph, (x, weights, y) = convolution_graph(library, call, self._handle)
         notes = library.numerical_note
         refused = [notes.NONDETERMINISTIC, *([notes.DOWN_CONVERT_INPUTS] if self._is_exact else [])]
-        graph.deselect_numeric_notes(refused)
-        graph.build([library.heur_mode.A, library.heur_mode.FALLBACK])
+        try:
+            graph, tensors = described(library, call, self._handle)
+            graph.deselect_numeric_notes(refused)
+            graph.build([library.heur_mode.A, library.heur_mode.FALLBACK])
+        except library.cudnnGraphNotSupportedError:
+            return None
         workspace = self._xp.empty(max(int(graph.get_workspace_size()), 1), np.uint8)
-        return Planned(graph, (x, weights, y), workspace)
+        return Planned(graph, tensors, workspace)
 
 
-def convolution_graph(library: Any, call: Convolution, handle: Any) -> tuple[Any, tuple[Any, Any, Any]]:
-    """A graph with one convolution, or one of its gradients, and its tensors: images, filters, results."""
+def key_of(call: Described) -> tuple[Any, ...]:
+    """What tells a plan from others: everything but addresses."""
+    if isinstance(call, Attention):
+        places = tuple((each.shape, each.place.strides, each.place.buffer.half) for each in call.heads)
+        return "attention", call.factor, *places
+    fused = call.bias is not None, call.added is not None, call.activation, call.x.buffer.half
+    return (
+        call.images, call.filters, call.results, call.pads, call.strides, call.dilations, call.computes, *fused,
+    )  # fmt: skip
+
+
+def described(library: Any, call: Described, handle: Any) -> tuple[Any, tuple[Any, ...]]:
+    """The graph of a call, and its tensors in the order of its pointers."""
+    if isinstance(call, Attention):
+        return attention_graph(library, call, handle)
+    return convolution_graph(library, call, handle)
+
+
+def data_type(library: Any, half: str) -> Any:
+    """The type of what is in memory."""
+    kinds = library.data_type
+    return {"": kinds.FLOAT, "fp16": kinds.HALF, "bf16": kinds.BFLOAT16}[half]
+
+
+def new_graph(library: Any, half: str, handle: Any) -> Any:
+    """A graph that computes in float32."""
     kind = library.data_type.FLOAT
-    graph = library.pygraph(io_data_type=kind, intermediate_data_type=kind, compute_data_type=kind, handle=handle)
+    io = data_type(library, half)
+    return library.pygraph(io_data_type=io, intermediate_data_type=kind, compute_data_type=kind, handle=handle)
+
+
+def convolution_graph(library: Any, call: Convolution, handle: Any) -> tuple[Any, tuple[Any, ...]]:
+    """A graph with one convolution and what follows it, or one of its gradients."""
+    half, float32 = call.x.buffer.half, library.data_type.FLOAT
+    kind, graph = data_type(library, half), new_graph(library, half, handle)
     shapes = {"x": call.images, "weights": call.filters, "out": call.results}
-    given = {
-        name: graph.tensor(name=name, dim=list(shape), stride=list(channels_last(shape)), data_type=kind)
-        for name, shape in shapes.items()
-        if name != call.computes
-    }
+
+    def image(name: str, shape: Any, of: Any = kind) -> Any:
+        return graph.tensor(name=name, dim=list(shape), stride=list(channels_last(shape)), data_type=of)
+
+    given = {name: image(name, shape) for name, shape in shapes.items() if name != call.computes}
     compute, first, second = {
         "out": (graph.conv_fprop, "x", "weights"),
         "x": (graph.conv_dgrad, "out", "weights"),
@@ -86,9 +124,36 @@ def convolution_graph(library: Any, call: Convolution, handle: Any) -> tuple[Any
     before, after = call.pads[: len(call.strides)], call.pads[len(call.strides) :]
     found = compute(
         given[first], given[second], pre_padding=list(before), post_padding=list(after), stride=list(call.strides),
-        dilation=list(call.dilations), compute_data_type=kind,
+        dilation=list(call.dilations), compute_data_type=float32,
     )  # fmt: skip
+    more = []
+    if call.bias is not None:
+        wide = (1, call.results[1], *(1 for _ in call.results[2:]))
+        more.append(image("bias", wide, float32))
+    if call.added is not None:
+        more.append(image("added", call.results))
+    for tensor in more:
+        found = graph.add(found, tensor, compute_data_type=float32)
+    if call.activation is not None:
+        name, numbers = call.activation
+        found = getattr(graph, name)(found, **dict(numbers), compute_data_type=float32)
     shape = shapes[call.computes]
     found.set_output(True).set_dim(list(shape)).set_stride(list(channels_last(shape))).set_data_type(kind)
     tensors = {**given, call.computes: found}
-    return graph, (tensors["x"], tensors["weights"], tensors["out"])
+    return graph, (tensors["x"], tensors["weights"], tensors["out"], *more)
+
+
+def attention_graph(library: Any, call: Attention, handle: Any) -> tuple[Any, tuple[Any, ...]]:
+    """A graph with one attention, without what its gradient would need."""
+    half = call.q.place.buffer.half
+    kind, graph = data_type(library, half), new_graph(library, half, handle)
+    names = ("q", "k", "v") if call.mask is None else ("q", "k", "v", "bias")
+    values = [call.q, call.k, call.v, *([] if call.mask is None else [call.mask])]
+    given = {
+        name: graph.tensor(name=name, dim=list(each.shape), stride=list(each.place.strides), data_type=kind)
+        for name, each in zip(names, values, strict=True)
+    }
+    found, _ = graph.sdpa(**given, generate_stats=False, attn_scale=call.factor)
+    out = call.out
+    found.set_output(True).set_dim(list(out.shape)).set_stride(list(out.place.strides)).set_data_type(kind)
+    return graph, (given["q"], given["k"], given["v"], found, *([given["bias"]] if call.mask is not None else []))

@@ -12,9 +12,9 @@ from fluidtool.errors import FluidError, UsageError
 from fluidtool.ops.context import Device
 from fluidtool.records import dataclass
 from fluidtool.runtime.engines.base import Kernel
-from fluidtool.runtime.engines.cuda import images, sequences
+from fluidtool.runtime.engines.cuda import attention, convolutions, images, sequences
 from fluidtool.runtime.engines.cuda.cublaslt import COMPUTE
-from fluidtool.runtime.engines.cuda.lowering import lower
+from fluidtool.runtime.engines.cuda.lowering import HALVES, lower
 from fluidtool.runtime.engines.cuda.region import Constants, CudaRegion, Libraries, bind
 from fluidtool.runtime.engines.cuda.training.compiled import StepCompiler
 from fluidtool.runtime.graph.ir import EngineFaultError
@@ -24,7 +24,7 @@ from fluidtool.runtime.graph.spec import RegionSpec
 SWITCH = "FLUIDTOOL_CUDA"
 PRECISION = "FLUIDTOOL_CUDA_PRECISION"
 PACKAGES = {"cublaslt": "nvmath-python", "cudnn": "nvidia-cudnn-frontend"}
-LOWERING = (images, sequences)
+LOWERING = (attention, convolutions, images, sequences)
 """The modules that lower further kinds of nodes."""
 BUGS = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError)  # of the lowering
 
@@ -59,13 +59,18 @@ class CudaEngine:
         try:
             imported = import_region(hosted)
             imported = replace(imported, graph=rewritten(imported.graph, spec.pooled))
-            lowered = lower(imported.graph, self.libraries, constants.buffers)
+            lowered = lower(imported.graph, self.libraries, constants.buffers, self.half)
         except BUGS as error:
             if isinstance(error, FluidError):
                 raise
             types = ", ".join(dict.fromkeys(op.type for op, _ in spec.operators))
             raise EngineFaultError(f"{types} cannot be compiled: {type(error).__name__}: {error}") from error
         return bind(imported, tuple(spec.outputs), lowered, constants, self.opened)
+
+    @property
+    def half(self) -> str:
+        """The type of what regions of inference keep in memory; '' for float32."""
+        return self.precision if self.precision in HALVES else ""
 
     def packing(self, constants: tuple[Any, ...]) -> Constants:
         """The constants of a region, on the host and on the GPU."""
@@ -105,7 +110,7 @@ def open_engine(device: Device) -> CudaEngine | None:
 
 
 def wanted_precision() -> str:
-    """The precision of products and convolutions that FLUIDTOOL_CUDA_PRECISION asks for; raises UsageError for others."""
+    """The precision of products, convolutions and memory that FLUIDTOOL_CUDA_PRECISION asks for; raises UsageError for others."""
     asked = os.environ.get(PRECISION) or "float32"
     if asked not in COMPUTE:
         raise UsageError(f"{PRECISION}={asked}: the precisions on a GPU are {', '.join(COMPUTE)}")
@@ -127,5 +132,6 @@ def state() -> str:
         return f"off: it has never run on a GPU; {SWITCH}=1 switches it on"
     without = [f"without {PACKAGES[name]} ({why:.80})" for name in PACKAGES if (why := missing(name)) is not None]
     precision = os.environ.get(PRECISION) or "float32"
-    rounded = [] if precision == "float32" else [f"products and convolutions in {precision}"]
+    kept = f"inference keeps {precision} in memory, training rounds to it what products read"
+    rounded = {"float32": [], "tf32": ["products and convolutions in tf32"]}.get(precision, [kept])
     return "; ".join(["on, for regions of inference programs and training steps", *rounded, *without])

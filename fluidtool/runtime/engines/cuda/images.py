@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from fluidtool.runtime.engines.cuda.calls import Buffer, Convolution, Place, Pointer, channels_last, same_strides
+from fluidtool.runtime.engines.cuda.calls import Buffer, Convolution, Place, Pointer, channels_last
+from fluidtool.runtime.engines.cuda.convolutions import finish_convolution
 from fluidtool.runtime.engines.cuda.lowering import Lowering, lowers
 from fluidtool.runtime.engines.cuda.sources import THREADS, Source, number
 from fluidtool.runtime.graph.importers.registry import need
@@ -76,10 +77,7 @@ def _conv_transpose(low: Lowering, node: Node) -> None:
 
 
 def _as_image(low: Lowering, value: Value) -> Pointer:
-    place = low.place(value)
-    if not same_strides(place.strides, channels_last(value.shape), value.shape):
-        place = low.copy(value, Place(Buffer(value.floats), channels_last(value.shape)))
-    return place.pointer
+    return low.laid(value, channels_last(value.shape)).pointer
 
 
 def _finish(low: Lowering, node: Node, plain: Place) -> None:
@@ -116,13 +114,12 @@ def _conv3d(low: Lowering, node: Node) -> None:
     top, left, bottom, right = attrs["pads"]
     plain = Place(Buffer(node.output.floats), channels_last(shape))
     images, results = ((volumes, c, frames // volumes, h, w) for frames, c, h, w in (x.shape, shape))
-    low.calls.append(
-        Convolution(
-            _as_image(low, x), Pointer(filters), plain.pointer, images, weights.shape, results,
-            (0, top, left, 0, bottom, right), (step, *attrs["strides"]), (apart, *attrs["dilations"]),
-        )
+    low.places[node.output] = plain
+    call = Convolution(
+        _as_image(low, x), Pointer(filters), plain.pointer, images, weights.shape, results,
+        (0, top, left, 0, bottom, right), (step, *attrs["strides"]), (apart, *attrs["dilations"]),
     )  # fmt: skip
-    _finish(low, node, plain)
+    finish_convolution(low, node, call, plain)
 
 
 @lowers("pool_frames")

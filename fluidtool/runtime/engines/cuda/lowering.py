@@ -14,7 +14,6 @@ from fluidtool.records import dataclass
 from fluidtool.runtime.engines.cuda.calls import (
     Buffer,
     Call,
-    Convolution,
     Matrix,
     Place,
     Pointer,
@@ -24,7 +23,7 @@ from fluidtool.runtime.engines.cuda.calls import (
     same_strides,
 )
 from fluidtool.runtime.engines.cuda.sources import EXPRESSIONS, THREADS, Source, activated, number
-from fluidtool.runtime.graph.importers.registry import AFFINE, need
+from fluidtool.runtime.graph.importers.registry import AFFINE, GELU_TANH, need
 from fluidtool.runtime.graph.ir import NONE, RELU, Activation, Graph, Node, Shape, UnsupportedError, Value, operands
 from fluidtool.runtime.graph.weights import matrices
 
@@ -32,6 +31,11 @@ MOVES = frozenset({"view", "transpose", "slice"})
 WITHIN = MOVES | {"unary", "binary", "affine", "concat", "stack", "formula"}
 """What may be computed within its reader: without reading anything at an index that it looks up."""
 ROWS = frozenset({"softmax", "layer_norm", "reduce", "sums"})  # they read an element two or three times
+NARROW = frozenset(EXPRESSIONS) | {
+    "softmax", "softmax_axis", "layer_norm", "group_norm", "pool", "product", "matmul", "attention", "conv", "interpolate",
+    "pixel_shuffle", "local_response",
+}  # fmt: skip
+"""Nodes whose results are kept in halves, where memory has those."""
 LARGEST = 2**31 - 1  # elements that an index of 32 bits reaches
 
 
@@ -44,12 +48,15 @@ class Lowered:
     outputs: tuple[Buffer, ...]
 
 
-def lower(graph: Graph, libraries: frozenset[str], constants: dict[str, Buffer] | None = None) -> Lowered:
+def lower(
+    graph: Graph, libraries: frozenset[str], constants: dict[str, Buffer] | None = None, half: str = ""
+) -> Lowered:
     """The calls of a graph. Raises UnsupportedError for a node that has none with these libraries ('cublaslt', 'cudnn').
 
     constants: those of other specializations of the region, by a digest of their numbers; new ones are added.
+    half: 'fp16' or 'bf16' to keep weights, and what is computed between inputs and outputs, in 16 bits.
     """
-    low = Lowering(graph, libraries, {} if constants is None else constants)
+    low = Lowering(graph, libraries, {} if constants is None else constants, half=half)
     inputs = []
     for value in graph.inputs:
         need(prod(value.shape) <= LARGEST, f"{value.name} of more than {LARGEST} elements")
@@ -72,6 +79,8 @@ class Lowering:
     places: dict[Value, Place] = field(default_factory=dict)
     inlined: dict[Value, Node] = field(default_factory=dict)
     apart: frozenset[Value] | None = None  # values with memory of their own; by default all outputs
+    half: str = ""  # what numbers of 16 bits are, if memory has those
+    kind: str = ""  # of the node that is lowered
 
     def __post_init__(self) -> None:
         uses, outputs = self.graph.uses(), set(self.graph.outputs)
@@ -95,6 +104,7 @@ class Lowering:
                 need(prod(node.output.shape) <= LARGEST, f"a result of more than {LARGEST} elements")
                 need(node.kind in LOWER, f"{node.kind.replace('_', ' ')} has no kernel for GPUs")
                 need(not node.output.integer, "integers that are computed")
+                self.kind = node.kind
                 LOWER[node.kind](self, node)
             except UnsupportedError as error:
                 error.result = node.output.name
@@ -120,6 +130,16 @@ class Lowering:
         integer = array.dtype == np.int64
         return self.constants.setdefault(key, Buffer(array.size * (1 + integer), "constant", array, bool(integer)))
 
+    def weights(self, array: Any) -> Buffer:
+        """The buffer of constant numbers of which there are many, in halves where memory has those; equal ones share one."""
+        array = np.ascontiguousarray(array, np.float32)
+        if not self.half:
+            return self.constant(array)
+        key = f"{sha256(array.tobytes()).hexdigest()}{self.half}"
+        if key not in self.constants:
+            self.constants[key] = Buffer(halved(array.size), "constant", HALVES[self.half](array), half=self.half)
+        return self.constants[key]
+
     def place(self, value: Value) -> Place:
         """Where a value is."""
         found = self.places.get(value)
@@ -132,7 +152,8 @@ class Lowering:
     def new(self, value: Value, strides: Shape | None = None) -> Place:
         """Memory for a value, row by row unless `strides` are given; outputs have their own, which is always so."""
         wanted = self.is_apart(value)
-        buffer = Buffer(value.floats, "output" if wanted else "arena")
+        half = self.half if self.kind in NARROW and not wanted else ""
+        buffer = Buffer(value.floats, "output") if wanted else self.room(value.shape, half)
         place = Place(buffer, row_major(value.shape) if wanted or strides is None else strides)
         self.places[value] = place
         return place
@@ -141,12 +162,21 @@ class Lowering:
         """Whether a value has memory of its own, which is read after the region."""
         return self.apart is not None and value in self.apart
 
-    def contiguous(self, value: Value) -> Place:
-        """A row-major place of a value."""
+    def room(self, shape: Shape, half: str = "") -> Buffer:
+        """Memory of the arena."""
+        count = prod(shape)
+        return Buffer(halved(count) if half else count, half=half)
+
+    def contiguous(self, value: Value, half: str = "") -> Place:
+        """A row-major place of a value, in float32 or halves."""
+        return self.laid(value, row_major(value.shape), half)
+
+    def laid(self, value: Value, strides: Shape, half: str = "") -> Place:
+        """A place of a value with these strides, in float32 or halves."""
         place = self.place(value)
-        if same_strides(place.strides, row_major(value.shape), value.shape):
+        if same_strides(place.strides, strides, value.shape) and (value.integer or place.buffer.half == half):
             return place
-        return self.copy(value, Place(Buffer(value.floats), row_major(value.shape)))
+        return self.copy(value, Place(self.room(value.shape, half), strides))
 
     def copy(self, value: Value, into: Place) -> Place:
         """Copy a value to another place."""
@@ -179,6 +209,26 @@ class Lowering:
                     return channels_last(shape)
         return None
 
+
+def halved(count: int) -> int:
+    """The floats that so many halves take."""
+    return -(-count // 2)
+
+
+def fp16(array: Any) -> Any:
+    """The bits of floats as halves, as kernels round them: those that are too large become the largest."""
+    finite = np.isfinite(array)
+    return np.where(finite, np.clip(array, -65504, 65504), array).astype(np.float16).view(np.uint16)
+
+
+def bf16(array: Any) -> Any:
+    """The upper bits of floats, rounded to the nearest, of two to the even one."""
+    bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
+    rounded = (bits + np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))) >> np.uint32(16)
+    return np.where(np.isnan(array), np.uint32(0x7FC0), rounded).astype(np.uint16)
+
+
+HALVES = {"fp16": fp16, "bf16": bf16}
 
 LOWER: dict[str, Callable[[Lowering, Node], None]] = {}
 
@@ -462,28 +512,35 @@ def need_cublaslt(low: Lowering) -> None:
     need("cublaslt" in low.libraries, "a product needs cuBLASLt (the package nvmath-python), which is not installed")
 
 
+TENSOR_CORES = 8  # halves of a channel, or of a head, that they read at once
+EPILOGUES = {RELU.kind: "relu", GELU_TANH: "gelu"}  # that cuBLASLt has; its GELU is that of the tangent
+
+
 @lowers("product")
 def _product(low: Lowering, node: Node) -> None:
     need_cublaslt(low)
     attrs = node.attrs
     (rows, depth), columns = attrs["matrix"], attrs["weights"].shape[1]
     parts = [part if scale is None else part * scale for part, scale in matrices(attrs["weights"])]
-    weights = low.constant(np.concatenate(parts, axis=1) if len(parts) > 1 else parts[0])
-    bias = None if attrs["shift"] is None else low.constant(np.asarray(attrs["shift"], np.float32).reshape(-1))
-    x, out = low.contiguous(node.inputs[0]), low.new(node.output)
-    added = None if node.residual is None else Matrix(low.contiguous(node.residual).pointer, columns)
-    relu = node.activation == RELU
+    weights = low.weights(np.concatenate(parts, axis=1) if len(parts) > 1 else parts[0])
+    x, out = low.contiguous(node.inputs[0], low.half), low.new(node.output)
+    of_out = low.weights if out.buffer.half else low.constant
+    bias = None if attrs["shift"] is None else of_out(np.asarray(attrs["shift"], np.float32).reshape(-1))
+    added = None
+    if node.residual is not None:
+        added = Matrix(low.contiguous(node.residual, out.buffer.half).pointer, columns)
+    epilogue = EPILOGUES.get(node.activation.kind, "")
     low.calls.append(
         Product(
             Matrix(x.pointer, depth), Matrix(Pointer(weights), columns), Matrix(out.pointer, columns), rows, depth, columns,
-            bias=None if bias is None else Pointer(bias), added=added, epilogue="relu" if relu else "",
+            bias=None if bias is None else Pointer(bias), added=added, epilogue=epilogue,
         )
     )  # fmt: skip
-    if not relu:
-        _activate(low, node.output, out, node.activation)
+    if not epilogue:
+        activate(low, node.output, out, node.activation)
 
 
-def _activate(low: Lowering, value: Value, place: Place, activation: Activation) -> None:
+def activate(low: Lowering, value: Value, place: Place, activation: Activation) -> None:
     """Apply an activation in place."""
     if activation != NONE:
         low.elementwise(place, value.shape, lambda src, index: activated(activation, src.at(place, index)))
@@ -492,15 +549,15 @@ def _activate(low: Lowering, value: Value, place: Place, activation: Activation)
 @lowers("matmul")
 def _matmul(low: Lowering, node: Node) -> None:
     x, y = node.inputs
-    out = _heads(low, node)
+    out = heads_of(low, node, low.new(node.output))
     alpha = products(low, (low.place(x), x.shape), (low.place(y), y.shape), node.attrs["swap_y"], out, node.activation)
     if not alpha:
-        _activate(low, node.output, low.places[node.output], node.activation)
+        activate(low, node.output, low.places[node.output], node.activation)
 
 
-def _heads(low: Lowering, node: Node) -> Place:
+def heads_of(low: Lowering, node: Node, place: Place) -> Place:
     """The place of a product of matrices, by [outer, inner, rows, columns]; heads may be stored side by side."""
-    place, shape = low.new(node.output), node.output.shape
+    shape = node.output.shape
     strides = place.strides
     if node.attrs.get("heads_last"):  # [outer, rows, inner, columns] in memory
         strides = (strides[0], strides[2], strides[1], strides[3])
@@ -516,25 +573,33 @@ def products(
     outer, inner, rows, depth = shape
     columns = y[1][-2] if swap_y else y[1][-1]
     left, right = (matrices_of(low, place, own) for place, own in (x, y))
-    is_factor = activation.kind == AFFINE and activation.constants[1] == 0
+    factor = factor_of(activation)
     for at in range(outer):
         low.calls.append(
             Product(
                 matrix_of(left, at, False), matrix_of(right, at, swap_y),
                 Matrix(Pointer(out.buffer, out.offset + at * out.strides[0]), out.strides[2], batch=out.strides[1]),
-                rows, depth, columns, inner, activation.constants[0] if is_factor else 1.0,
+                rows, depth, columns, inner, 1.0 if factor is None else factor,
             )
         )  # fmt: skip
-    return is_factor
+    return factor is not None
+
+
+def factor_of(activation: Activation) -> float | None:
+    """The factor that an activation is; None if it is more."""
+    if activation == NONE:
+        return 1.0
+    is_factor = activation.kind == AFFINE and activation.constants[1] == 0
+    return float(activation.constants[0]) if is_factor else None
 
 
 def matrices_of(low: Lowering, place: Place, shape: Shape) -> Place:
     """A place whose matrices lie row by row or column by column, by [outer, inner, rows, columns]."""
     fits = [step == 1 or size == 1 for step, size in zip(place.strides[-2:], shape[-2:], strict=True)]
-    if not any(fits):
+    if not any(fits) or place.buffer.half != low.half:
         value = Value("", shape)
         low.places[value] = place
-        place = low.copy(value, Place(Buffer(value.floats), row_major(shape)))
+        place = low.copy(value, Place(low.room(shape, low.half), row_major(shape)))
     steps = [step if size > 1 else 0 for step, size in zip(place.strides, shape, strict=True)]
     by_row, by_column = place.strides[-2:]
     if shape[-1] == 1:
@@ -552,57 +617,3 @@ def matrix_of(place: Place, outer: int, swapped: bool) -> Matrix:
     return Matrix(
         Pointer(place.buffer, place.offset + outer * place.strides[0]), step, turned != swapped, place.strides[1]
     )
-
-
-@lowers("attention")
-def _attention(low: Lowering, node: Node) -> None:
-    """Scores, their softmax in place, and the weighted values: cuDNN's attention is for halves only."""
-    q, k, v, *mask = node.inputs
-    keys = k.shape[-2 if node.attrs["swap_k"] else -1]
-    scores = Value(f"scores of {node.output.name}", (*q.shape[:-1], keys))
-    place = low.new(scores)
-    wide = Place(place.buffer, (0,) * (4 - len(scores.shape)) + place.strides)
-    products(low, (low.place(q), q.shape), (low.place(k), k.shape), node.attrs["swap_k"], wide, NONE)
-    softmax(low, scores, mask[0] if mask else None, node.attrs, place)
-    out = _heads(low, node)
-    factored = products(low, (place, scores.shape), (low.place(v), v.shape), node.attrs["swap_y"], out, node.activation)
-    if not factored:
-        _activate(low, node.output, low.places[node.output], node.activation)
-
-
-# ---------------------------------------------------------------- convolutions
-@lowers("conv")
-def _convolution(low: Lowering, node: Node) -> None:
-    need(
-        "cudnn" in low.libraries,
-        "a convolution needs cuDNN (the package nvidia-cudnn-frontend), which is not installed",
-    )
-    x, attrs, shape = node.inputs[0], node.attrs, node.output.shape
-    weights = np.asarray(attrs["weights"], np.float32)
-    if attrs["scale"] is not None:
-        weights = (weights * np.reshape(attrs["scale"], (-1, 1, 1, 1))).astype(np.float32)
-    filters = low.constant(np.ascontiguousarray(weights.transpose(0, 2, 3, 1)))
-    source = low.place(x)
-    if not same_strides(source.strides, channels_last(x.shape), x.shape):
-        source = low.copy(x, Place(Buffer(x.floats), channels_last(x.shape)))
-    finishes = attrs["shift"] is not None or node.residual is not None or node.activation != NONE
-    apart = low.is_apart(node.output)
-    plain = Place(Buffer(node.output.floats), channels_last(shape))
-    low.calls.append(
-        Convolution(
-            source.pointer, Pointer(filters), plain.pointer, x.shape, weights.shape, shape, tuple(attrs["pads"]),
-            tuple(attrs["strides"]), tuple(attrs["dilations"]),
-        )
-    )  # fmt: skip
-    low.places[node.output] = plain
-    if not finishes and not apart:
-        return
-    out = low.new(node.output) if apart else plain
-
-    def element(src: Source, index: list[str]) -> str:
-        value = src.at(plain, index)
-        if attrs["shift"] is not None:
-            value = f"({value} + {src.table(np.asarray(attrs['shift'], np.float32))}[{index[1]}])"
-        return src.finished(node, value, index)
-
-    low.elementwise(out, shape, element)

@@ -15,7 +15,17 @@ from fluidtool.ops.context import Device
 from fluidtool.records import dataclass
 from fluidtool.runtime.engines.base import Watch
 from fluidtool.runtime.engines.cuda.arena import lay_out
-from fluidtool.runtime.engines.cuda.calls import BYTES, Buffer, Call, Launch, Pointer, Product
+from fluidtool.runtime.engines.cuda.calls import (
+    BYTES,
+    Buffer,
+    Call,
+    Choice,
+    Launch,
+    Pointer,
+    Product,
+    RefusedError,
+    flat,
+)
 from fluidtool.runtime.engines.cuda.cublaslt import CublasLt
 from fluidtool.runtime.engines.cuda.cudnn import Cudnn
 from fluidtool.runtime.engines.cuda.lowering import Lowered
@@ -33,11 +43,11 @@ class Libraries:
         self._convolutions: Cudnn | None = None
 
     def run(self, call: Call, address: Callable[[Pointer], int]) -> None:
-        """Make a call on the current stream."""
+        """Make a call on the current stream. Raises RefusedError for one that cuDNN has no plan for."""
         if isinstance(call, Product):
             self._products = self._products or CublasLt(self.device.xp, self.precision)
             self._products.run(call, address)
-        elif not isinstance(call, Launch):
+        elif not isinstance(call, Launch | Choice):
             self._convolutions = self._convolutions or Cudnn(self.device.xp, self.precision)
             self._convolutions.run(call, address)
 
@@ -84,6 +94,11 @@ class Work:
                 step()
         else:
             self.graph.launch()
+
+    @property
+    def refused(self) -> int:
+        """How many calls cuDNN has refused, which others replace."""
+        return sum(isinstance(step, Chosen) and step.is_refused for step in self.steps)
 
     def _captured(self) -> Any:
         """Everything between inputs and outputs as one graph."""
@@ -195,9 +210,11 @@ def work_of(
     """Calls with the memory of their buffers: an array for each, or a place in the arena."""
 
     def array(pointer: Pointer) -> Any:
-        if pointer.buffer.role == "arena":
-            return arena[offsets[pointer.buffer] + pointer.offset :]
-        found = arrays[pointer.buffer]
+        buffer = pointer.buffer
+        if buffer.role == "arena":
+            place = arena[offsets[buffer] :]
+            return (place.view(np.uint16) if buffer.half else place)[pointer.offset :]
+        found = arrays[buffer]
         return found.reshape(-1)[pointer.offset :] if pointer.offset else found
 
     module = kernels(device, calls)
@@ -212,7 +229,7 @@ def constants_of(calls: tuple[Call, ...]) -> dict[Buffer, None]:
 
 def source_of(calls: tuple[Call, ...]) -> str:
     """The source of all generated kernels and of the functions that they call, each once."""
-    launches = {call.name: call for call in calls if isinstance(call, Launch)}.values()
+    launches = {call.name: call for call in flat(calls) if isinstance(call, Launch)}.values()
     functions = dict.fromkeys(function for call in launches for function in call.functions)
     return PRELUDE + "".join(functions) + "\n".join(call.source for call in launches)
 
@@ -227,8 +244,29 @@ def _step(call: Call, array: Callable[[Pointer], Any], module: Any, libraries: L
     if isinstance(call, Launch):
         kernel, arrays = module.get_function(call.name), tuple(map(array, call.pointers))
         return lambda: kernel((call.blocks,), (call.threads,), arrays)
+    if isinstance(call, Choice):
+        first, *others = (_step(each, array, module, libraries) for each in (call.first, *call.otherwise))
+        return Chosen(first, others)
     addresses = {pointer: int(array(pointer).data.ptr) for pointer in call.pointers}
     return lambda: libraries.run(call, addresses.__getitem__)
+
+
+class Chosen:
+    """A call, or those in its place if it is refused: found out in the first run, which is not captured."""
+
+    def __init__(self, first: Callable[[], None], otherwise: list[Callable[[], None]]) -> None:
+        self._first, self._otherwise = first, otherwise
+        self.is_refused = False
+
+    def __call__(self) -> None:
+        """Do what is chosen."""
+        if not self.is_refused:
+            try:
+                return self._first()
+            except RefusedError:
+                self.is_refused = True
+        for step in self._otherwise:
+            step()
 
 
 def too_large(device: Device, needed: int, rows: int, error: MemoryError) -> str:

@@ -22,6 +22,7 @@ Index = Sequence[str]
 
 PRELUDE = r"""
 typedef long long whole;
+typedef unsigned short half16;
 #define FT_DEVICE static __device__ __forceinline__
 FT_DEVICE float ft_larger(float a, float b) { return a != a ? a : b != b ? b : a > b ? a : b; }
 FT_DEVICE float ft_smaller(float a, float b) { return a != a ? a : b != b ? b : a < b ? a : b; }
@@ -44,6 +45,31 @@ FT_DEVICE float ft_square(float x) { return x * x; }
 FT_DEVICE float ft_affine(float x, float factor, float offset) { return x * factor + offset; }
 FT_DEVICE float ft_hard_sigmoid(float x, float slope, float offset) { return ft_clip(x * slope + offset, 0.0f, 1.0f); }
 FT_DEVICE float ft_softsign(float x) { return x / (1.0f + fabsf(x)); }
+FT_DEVICE float ft_of_bf16(half16 x) { return __uint_as_float((unsigned)x << 16); }
+FT_DEVICE half16 ft_to_bf16(float x)
+{
+    const unsigned bits = __float_as_uint(x);
+    return (half16)(x != x ? 0x7fc0u : (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}
+#ifndef FT_EMULATED
+FT_DEVICE float ft_of_fp16(half16 x)
+{
+    float found;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(found) : "h"(x));
+    return found;
+}
+FT_DEVICE half16 ft_nearest_fp16(float x)
+{
+    half16 found;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(found) : "f"(x));
+    return found;
+}
+#endif
+FT_DEVICE half16 ft_to_fp16(float x)
+{
+    const bool finite = fabsf(x) < 1.0f / 0.0f;  // the largest number instead of infinity: masks are added, and stay masks
+    return ft_nearest_fp16(finite ? ft_clip(x, -65504.0f, 65504.0f) : x);
+}
 """
 
 FUNCTIONS = (
@@ -60,6 +86,11 @@ def number(value: float) -> str:
     text = repr(float(np.float32(value)))
     special = {"inf": "(1.0f / 0.0f)", "-inf": "(-1.0f / 0.0f)", "nan": "(0.0f / 0.0f)"}
     return special.get(text) or f"{text}f"
+
+
+def kind_of(buffer: Buffer) -> str:
+    """What a kernel calls the type of the elements of a buffer."""
+    return "whole" if buffer.integer else "half16" if buffer.half else "float"
 
 
 def activated(activation: Activation, value: str) -> str:
@@ -82,6 +113,9 @@ class Places(Protocol):
 
     def constant(self, array: Any) -> Buffer:
         """The buffer of constant numbers."""
+
+    def weights(self, array: Any) -> Buffer:
+        """The buffer of constant numbers of which there are many: halves, where memory has those."""
 
 
 class Source:
@@ -156,7 +190,12 @@ class Source:
             for part, step in zip(index, place.strides, strict=True)
             if step and part != "0"
         ]
-        return f"{self.pointer(place.buffer, place.offset)}[{' + '.join(terms) or '0'}]"
+        return self.read(place.buffer, place.offset, " + ".join(terms) or "0")
+
+    def read(self, buffer: Buffer, offset: int, place: str) -> str:
+        """An element of a buffer, as a float (or a whole number)."""
+        text = f"{self.pointer(buffer, offset)}[{place}]"
+        return f"ft_of_{buffer.half}({text})" if buffer.half else text
 
     # ---------------------------------------------------------------- values
     def load(self, value: Value, index: Index) -> str:
@@ -185,11 +224,11 @@ class Source:
     def launch(self, out: Place, blocks: int, threads: int, prefix: str) -> Launch:
         """The kernel; the place of its results is its last argument."""
         arguments = [
-            f"{'' if name in self.changed else 'const '}{'whole' if buffer.integer else 'float'}* {name}"
+            f"{'' if name in self.changed else 'const '}{kind_of(buffer)}* {name}"
             for (buffer, _), name in self.pointers.items()
         ]
         statements = "\n    ".join(self.lines)
-        text = f"({', '.join([*arguments, 'float* out'])})\n{{\n    {statements}\n}}\n"
+        text = f"({', '.join([*arguments, f'{kind_of(out.buffer)}* out'])})\n{{\n    {statements}\n}}\n"
         name = f"{prefix}_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
         bounds = f"__launch_bounds__({threads})"
         pointers = (*(Pointer(buffer, offset) for buffer, offset in self.pointers), out.pointer)
@@ -218,7 +257,8 @@ class Source:
             for part, step in zip(index, out.strides, strict=True)
             if step and part != "0"
         ]
-        return f"out[{' + '.join(terms) or '0'}] = {value};"
+        stored = f"ft_to_{out.buffer.half}({value})" if out.buffer.half else value
+        return f"out[{' + '.join(terms) or '0'}] = {stored};"
 
     def reduced(self, name: str, start: str, value: str, join: str, count: int | str, threads: int) -> None:
         """A number of a row: each thread joins every `threads`-th element, then they join theirs through shared memory.
@@ -339,9 +379,9 @@ def _gather(src: Source, node: Node, index: Index) -> str:
     place = src.low.place(ids)
     lead = node.output.shape[:-1]
     own = src.reshaped(index[:-1], lead, ids.shape)
-    rows = src.pointer(src.low.constant(np.ascontiguousarray(table, np.float32)))
+    rows = src.low.weights(table)
     row = src.whole(f"(int){src.at(place, own)}")
-    loaded = f"{rows}[{row} * {table.shape[1]} + {index[-1]}]"
+    loaded = src.read(rows, 0, f"{row} * {table.shape[1]} + {index[-1]}")
     return loaded if node.attrs["zero"] == -1 else f"({row} == {node.attrs['zero']} ? 0.0f : {loaded})"
 
 

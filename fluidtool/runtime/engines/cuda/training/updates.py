@@ -142,6 +142,76 @@ def _ftrl(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     _update(b, op, slots, {"lr": "LearningRate"}, text)
 
 
+# ---------------------------------------------------------------- by norms
+@imports_step("lamb")
+def _lamb(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    need(not b.wants(op, "Beta1PowOut") and (op.block.program.version or 0) < PADDLE_2, "an optimizer of Paddle 2")
+    grad, rate = b.get(op, "Grad"), b.number(op, "LearningRate")
+    states = [b.state(op, slot, f"{slot}Out") for slot in ("Param", "Moment1", "Moment2")]
+    _same_shapes(grad, *states)
+    param, first, second = states
+    one, two = attrs["beta1"], attrs["beta2"]
+    first = b.formula(f"{literal(one)} * a + {literal(1 - one)} * b", first, grad)
+    second = b.formula(f"{literal(two)} * a + {literal(1 - two)} * b * b", second, grad)
+    text = f"a / (sqrtf(b) + {literal(attrs['epsilon'])}) + {literal(attrs['weight_decay'])} * c"
+    direction = b.formula(text, first, second, param)
+    text = "c * (a > 0.0f && b > 0.0f ? sqrtf(a) / sqrtf(b) : 1.0f) * d"
+    step = b.formula(text, _square(b, param), _square(b, direction), rate, direction, shape=param.shape)
+    b.updates += [Update(DESCEND, (param,), step), stored(states[1], first), stored(states[2], second)]
+
+
+@imports_step("lars_momentum")
+def _lars_momentum(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    later = not isinstance(attrs["lars_weight_decay"], float) or attrs.get("epsilon") or len(op.inputs["Param"]) != 1
+    need(not later and not _of_paddle_2(op) and not op.inputs.get("MasterParam"), "an optimizer of Paddle 2")
+    grad, rate = b.get(op, "Grad"), b.number(op, "LearningRate")
+    param, velocity = b.state(op, "Param", "ParamOut"), b.state(op, "Velocity", "VelocityOut")
+    _same_shapes(grad, param, velocity)
+    decay = literal(attrs["lars_weight_decay"])
+    text = (
+        f"(a > 0.0f && b > 0.0f ? c * {literal(attrs['lars_coeff'])} * sqrtf(a) / (sqrtf(b) + {decay} * sqrtf(a)) : c) * "
+        f"(d + {decay} * e)"
+    )
+    step = b.formula(text, _square(b, param), _square(b, grad), rate, grad, param, shape=param.shape)
+    rule = Rule(("p", "v"), (), f"v = v * {literal(attrs['mu'])} + g; p = p - v;")
+    b.updates.append(Update(rule, (param, velocity), step))
+
+
+PADDLE_2 = 2_000_000  # the version that its programs carry
+DESCEND = Rule(("p",), (), "p = p - g;")
+
+
+def _square(b: StepBuilder, value: Value) -> Value:
+    """The sum of squares, as a single number."""
+    return b.view(b.sums(b.formula("a * a", value), ()), (1,))
+
+
+def _same_shapes(*values: Value) -> None:
+    need(len({each.shape for each in values}) == 1, "states of another shape than the gradient")
+
+
+# ---------------------------------------------------------------- with a pull to zero
+def _pulled(attrs: Attrs) -> str:
+    """The statement that pulls a parameter after its step."""
+    one, two = literal(attrs["l1"]), literal(attrs["l2"])
+    if attrs["l1"] <= 0:
+        return f"p = p / (1.0f + lr * {two});"
+    pull = f"ft_larger(fabsf(p) - lr * {one}, 0.0f)"
+    return f"p = (float)((p > 0.0f) - (p < 0.0f)) * {pull} / (1.0f + lr * {two});"
+
+
+@imports_step("proximal_gd")
+def _proximal_gd(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    _update(b, op, {"p": ("Param", "ParamOut")}, {"lr": "LearningRate"}, f"p = p - lr * g; {_pulled(attrs)}")
+
+
+@imports_step("proximal_adagrad")
+def _proximal_adagrad(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    slots = {"p": ("Param", "ParamOut"), "m": ("Moment", "MomentOut")}
+    text = f"m = m + g * g; p = p - lr * g / sqrtf(m); {_pulled(attrs)}"
+    _update(b, op, slots, {"lr": "LearningRate"}, text)
+
+
 def stored(state: Value, value: Value) -> Update:
     """The update that replaces a state by a value."""
     return Update(Rule(("p",), (), "p = g;"), (state,), value)

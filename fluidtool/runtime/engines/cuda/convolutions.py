@@ -1,0 +1,96 @@
+"""Convolutions of images, and what follows them: by cuDNN at once where it takes that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from fluidtool.runtime.engines.cuda.calls import Choice, Convolution, Launch, Place, Pointer, channels_last
+from fluidtool.runtime.engines.cuda.lowering import TENSOR_CORES, Lowering, lowers
+from fluidtool.runtime.engines.cuda.sources import RELU6, Source
+from fluidtool.runtime.graph.importers.registry import GELU, LEAKY, SIGMOID, SWISH, TANH, need
+from fluidtool.runtime.graph.ir import NONE, RELU, Node, Shape
+
+
+@lowers("conv")
+def _convolution(low: Lowering, node: Node) -> None:
+    need(
+        "cudnn" in low.libraries,
+        "a convolution needs cuDNN (the package nvidia-cudnn-frontend), which is not installed",
+    )
+    x, attrs, shape = node.inputs[0], node.attrs, node.output.shape
+    weights = np.asarray(attrs["weights"], np.float32)
+    if attrs["scale"] is not None:
+        weights = (weights * np.reshape(attrs["scale"], (-1, 1, 1, 1))).astype(np.float32)
+    half = low.half if takes_halves(x.shape, weights.shape) else ""
+    filters = (low.weights if half else low.constant)(np.ascontiguousarray(weights.transpose(0, 2, 3, 1)))
+    source = low.laid(x, channels_last(x.shape), half)
+    plain = Place(low.room(shape, half), channels_last(shape))
+    low.places[node.output] = plain
+    call = Convolution(
+        source.pointer, Pointer(filters), plain.pointer, x.shape, weights.shape, shape, tuple(attrs["pads"]),
+        tuple(attrs["strides"]), tuple(attrs["dilations"]),
+    )  # fmt: skip
+    finish_convolution(low, node, call, plain)
+
+
+def takes_halves(images: Shape, filters: Shape) -> bool:
+    """Whether cuDNN certainly has a kernel of tensor cores: no groups, and channels by eights. Others stay in float32."""
+    return images[1] == filters[1] and not any(count % TENSOR_CORES for count in filters[:2])
+
+
+def finish_convolution(low: Lowering, node: Node, call: Convolution, plain: Place) -> None:
+    """A convolution and what follows it: by cuDNN if it takes that, else in a kernel, in place if nothing reads it elsewhere."""
+    shift, shape = node.attrs["shift"], node.output.shape
+    apart = low.is_apart(node.output)
+    if shift is None and node.residual is None and node.activation == NONE and not apart:
+        low.calls.append(call)
+        return
+    out = low.new(node.output) if apart else plain
+
+    def element(src: Source, index: list[str]) -> str:
+        value = src.at(plain, index)
+        if shift is not None:
+            value = f"({value} + {src.table(np.asarray(shift, np.float32))}[{index[1]}])"
+        return src.finished(node, value, index)
+
+    low.elementwise(out, shape, element)
+    finish = low.calls.pop()
+    fused = None if apart else fused_convolution(low, node, call, plain)
+    assert isinstance(finish, Launch)
+    low.calls += [call, finish] if fused is None else [Choice(fused, (call, finish))]
+
+
+def fused_convolution(low: Lowering, node: Node, call: Convolution, plain: Place) -> Convolution | None:
+    """A convolution with its bias, addend and activation, for cuDNN; None where it has no such activation, or layout."""
+    added = None
+    if node.residual is not None:
+        place = None if node.residual in low.inlined else low.place(node.residual)
+        like = node.residual.shape == node.output.shape and place is not None
+        if place is None or not like or place.strides != plain.strides or place.buffer.half != plain.buffer.half:
+            return None
+        added = place.pointer
+    activation = None
+    if node.activation != NONE:
+        if node.activation.kind not in FUSED:
+            return None
+        name, numbers = FUSED[node.activation.kind]
+        activation = name, numbers(node.activation.constants)
+    shift = node.attrs["shift"]
+    bias = None if shift is None else Pointer(low.constant(np.asarray(shift, np.float32).reshape(-1)))
+    return replace(call, bias=bias, added=added, activation=activation)
+
+
+Numbers = tuple[tuple[str, float], ...]
+FUSED: dict[int, tuple[str, Callable[[Sequence[float]], Numbers]]] = {
+    RELU.kind: ("relu", lambda given: ()),
+    RELU6: ("relu", lambda given: (("lower_clip", 0.0), ("upper_clip", float(given[0])))),
+    SIGMOID: ("sigmoid", lambda given: ()),
+    TANH: ("tanh", lambda given: ()),
+    GELU: ("gelu", lambda given: ()),
+    LEAKY: ("relu", lambda given: (("negative_slope", float(given[0])),)),
+    SWISH: ("swish", lambda given: (("swish_beta", float(given[0])),)),
+}
+"""Activations that cuDNN has: the name of its function, and the numbers that it takes."""
