@@ -110,9 +110,12 @@ def _owner(block: Block, name: str) -> Block | None:
 
 
 def _agree(declared: TensorMeta, inferred: TensorMeta) -> bool:
-    """Whether both can be the same tensor: sizes below 0 are unknown, and so are shapes without sizes."""
+    """Whether both can be the same tensor: sizes below 0 are unknown, and so are shapes without sizes.
+
+    So are declared sizes of 0: Paddle 1.8.5 declares them for what it cannot infer, all outputs of `expand_as` among them.
+    """
     if not declared.shape or not inferred.shape:
         return True
     return declared.rank == inferred.rank and all(
-        a == b or a < 0 or b < 0 for a, b in zip(declared.shape, inferred.shape, strict=True)
+        a == b or a <= 0 or b < 0 for a, b in zip(declared.shape, inferred.shape, strict=True)
     )
