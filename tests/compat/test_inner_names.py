@@ -72,7 +72,7 @@ def test_a_name_is_where_paddle_has_it(path: str) -> None:
     ("module", "name", "instead"),
     [
         ("paddle.fluid.incubate.fleet.parameter_server", "pslib", "fleet.parameter_server.distribute_transpiler"),
-        ("paddle.fluid.incubate.fleet", "utils", "files of this machine"),
+        ("paddle.fluid.incubate.fleet.utils", "fleet_util", "PSLIB"),
     ],
 )
 def test_what_is_not_offered_says_what_to_use_instead(module: str, name: str, instead: str) -> None:
