@@ -17,7 +17,7 @@ _DATASETS = (
 )
 _LAYERS_OF_OURS = "control_flow detection io learning_rate_scheduler loss"
 # imports of Paddle's layer modules
-_INNER = ("fluidtool.fluid.layer_helper", "fluidtool.fluid.framework", "fluidtool.ir")
+_INNER = ("fluidtool.fluid.layer_helper", "fluidtool.fluid.framework", "fluidtool.ir", "fluidtool.fluid.versions")
 
 SOURCES: dict[str, tuple[str, ...]] = {
     "paddle": ("fluidtool.compat.paddle",),
