@@ -35,6 +35,8 @@ SOURCES: dict[str, tuple[str, ...]] = {
         "fluidtool.fluid.ir_graph",
     ),
     "paddle.device": (),
+    "paddle.distributed": ("fluidtool.compat.distributed",),
+    "paddle.distributed.fs_wrapper": ("fluidtool.compat.distributed.fs_wrapper",),
     "paddle.distribution": (),
     "paddle.regularizer": (),
     "paddle.sysconfig": ("fluidtool.compat.sysconfig",),
