@@ -201,8 +201,9 @@ FINDINGS = {
         "The message says which; the operator would fail at run time.",
     ),
     "FC202": Explanation(
-        "An operator gives its output a shape that contradicts the declaration. Declared sizes of 0 do not count: Paddle "
-        "declares them for what it cannot infer.",
+        "An operator gives its output a shape that contradicts the declaration. Declared sizes of 0 do not count (Paddle "
+        "declares them for what it cannot infer), nor does a reshape, which `reshape` with `inplace=True` leaves behind when "
+        "it is pruned.",
         "The message says which; the operator would fail at run time.",
     ),
     "FC203": Explanation(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
+from math import prod
 
 from fluidtool.errors import FluidError
 from fluidtool.ir import Block, Operator, Program
@@ -116,6 +117,16 @@ def _agree(declared: TensorMeta, inferred: TensorMeta) -> bool:
     """
     if not declared.shape or not inferred.shape:
         return True
-    return declared.rank == inferred.rank and all(
-        a == b or a <= 0 or b < 0 for a, b in zip(declared.shape, inferred.shape, strict=True)
-    )
+    if declared.rank != inferred.rank:
+        return _is_reshape(declared, inferred)
+    return all(a == b or a <= 0 or b < 0 for a, b in zip(declared.shape, inferred.shape, strict=True))
+
+
+def _is_reshape(declared: TensorMeta, inferred: TensorMeta) -> bool:
+    """Whether both have equally many elements, with at most one unknown size.
+
+    `reshape` with inplace=True changes the declaration of its input, and pruning may remove the operator, but not what it changed.
+    """
+    unknown = [[size for size in meta.shape if size < 0] for meta in (declared, inferred)]
+    known = [prod(size for size in meta.shape if size >= 0) for meta in (declared, inferred)]
+    return len(unknown[0]) == len(unknown[1]) <= 1 and known[0] == known[1]

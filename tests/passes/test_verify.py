@@ -299,6 +299,15 @@ def test_sizes_that_may_be(shape: list[int]) -> None:
     assert codes(program) == []
 
 
+@pytest.mark.parametrize(
+    ("shape", "found"), [([-1, 3, 1], []), ([-1, 1, 3], []), ([-1, 2, 2], ["FC202"]), ([-1, -1, 3], ["FC202"])]
+)
+def test_a_reshape_that_was_pruned_may_have_changed_a_declaration(shape: list[int], found: list[str]) -> None:
+    program = linear_program()
+    program.global_block().var("probability").shape = shape
+    assert codes(program) == found
+
+
 def test_the_declaration_of_a_name_with_several_values_says_nothing() -> None:
     program = linear_program()
     block = program.global_block()
