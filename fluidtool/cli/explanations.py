@@ -201,7 +201,9 @@ FINDINGS = {
         "The message says which; the operator would fail at run time.",
     ),
     "FC202": Explanation(
-        "An operator gives its output a shape that contradicts the declaration.",
+        "An operator gives its output a shape that contradicts the declaration. Declared sizes of 0 do not count (Paddle "
+        "declares them for what it cannot infer), nor does a reshape, which `reshape` with `inplace=True` leaves behind when "
+        "it is pruned.",
         "The message says which; the operator would fail at run time.",
     ),
     "FC203": Explanation(
@@ -210,7 +212,7 @@ FINDINGS = {
         "The message says which; the operator would fail at run time.",
     ),
     "FC301": Explanation(
-        "A parameter is missing.",
+        "A parameter is missing. One that a startup program makes is not.",
         "Name its file with `--params`, or save the model again.",
     ),
     "FC302": Explanation(
@@ -240,7 +242,8 @@ FINDINGS = {
         "It was never trained or loaded: take the parameters from after the training.",
     ),
     "FC308": Explanation(
-        "Output channels of a weight are zero throughout: filters of a convolution, columns of a matrix.",
+        "Output channels of a weight are zero throughout: filters of a convolution, columns of a matrix (a matrix without "
+        "negative numbers is a mask, and is not reported).",
         "Remove them, or accept the finding in a baseline if the model was made sparse.",
     ),
     "FC309": Explanation(

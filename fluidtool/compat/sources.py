@@ -17,7 +17,7 @@ _DATASETS = (
 )
 _LAYERS_OF_OURS = "control_flow detection io learning_rate_scheduler loss"
 # imports of Paddle's layer modules
-_INNER = ("fluidtool.fluid.layer_helper", "fluidtool.fluid.framework", "fluidtool.ir")
+_INNER = ("fluidtool.fluid.layer_helper", "fluidtool.fluid.framework", "fluidtool.ir", "fluidtool.fluid.versions")
 
 SOURCES: dict[str, tuple[str, ...]] = {
     "paddle": ("fluidtool.compat.paddle",),
@@ -35,6 +35,8 @@ SOURCES: dict[str, tuple[str, ...]] = {
         "fluidtool.fluid.ir_graph",
     ),
     "paddle.device": (),
+    "paddle.distributed": ("fluidtool.compat.distributed",),
+    "paddle.distributed.fs_wrapper": ("fluidtool.compat.distributed.fs_wrapper",),
     "paddle.distribution": (),
     "paddle.regularizer": (),
     "paddle.sysconfig": ("fluidtool.compat.sysconfig",),

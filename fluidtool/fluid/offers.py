@@ -13,7 +13,8 @@ LISTED = 12
 INSTEAD = {
     "paddle.fluid.incubate.fleet.parameter_server.pslib": "PSLIB, Baidu's own server, is not supported; "
     "fleet.parameter_server.distribute_transpiler has the same interface",
-    "paddle.fluid.incubate.fleet.utils": "Hadoop and PSLIB are not supported; give files of this machine",
+    "paddle.fluid.incubate.fleet.utils.fleet_util": "its FleetUtil works with PSLIB, Baidu's own server",
+    "paddle.distributed.launch": "'fluidtool launch SCRIPT' starts the processes of a job",
     "paddle.fluid.dygraph": "dynamic graphs are not supported; build a program and run it with fluid.Executor",
 }
 

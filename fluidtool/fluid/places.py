@@ -43,6 +43,9 @@ def cpu_count() -> int:
     return int(text)
 
 
+_cpu_num = cpu_count  # its name inside Paddle
+
+
 def cpu_places(device_count: int | None = None) -> list[CPUPlace]:
     """This many CPUPlaces; None: the environment variable CPU_NUM."""
     return [CPUPlace()] * (cpu_count() if device_count is None else device_count)

@@ -41,6 +41,14 @@ def in_dygraph_mode() -> bool:
     return False
 
 
+def _dygraph_tracer() -> None:
+    """None: nothing is traced."""
+
+
+def _current_expected_place() -> None:
+    """None: executors have places, not layers."""
+
+
 def disable_dygraph() -> None:
     """None: graphs are never dynamic."""
 

@@ -8,12 +8,13 @@ from itertools import chain
 from textwrap import indent
 from typing import Any
 
-from fluidtool.errors import ArgumentTypeError, ProgramError
+from fluidtool.errors import ArgumentTypeError, ProgramError, UnreadableError
 from fluidtool.ir import messages
 from fluidtool.ir.block import Block
 from fluidtool.ir.operator import Operator
 from fluidtool.ir.program import Program
 from fluidtool.ir.variable import Parameter, Variable
+from fluidtool.proto import framework_pb2
 from fluidtool.proto.protobuf import Message, text_format
 
 PARAMETER_FIELDS = ("trainable", "optimize_attr", "regularizer", "do_model_average")
@@ -41,6 +42,16 @@ def to_bytes(item: Block | Operator | Variable) -> bytes:
     else:
         message = messages.operator_message(item)
     return bytes(message.SerializePartialToString())
+
+
+def bytes_of_text(text: str, name: str) -> bytes:
+    """A program's text, as its file would be; raises UnreadableError, which calls the text `name`."""
+    message = framework_pb2.ProgramDesc()
+    try:
+        text_format.Merge(text, message)
+    except text_format.ParseError as error:
+        raise UnreadableError(f"{name} is not the text of a Fluid program: {error}") from error
+    return message.SerializePartialToString()
 
 
 def _program_text(program: Program, throw_on_error: bool, with_details: bool = False) -> str:

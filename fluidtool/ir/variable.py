@@ -111,6 +111,7 @@ class Variable:
         is_data: bool = False,
         need_check_feed: bool = False,
         belong_to_optimizer: bool = False,
+        **ignored: Any,  # Paddle takes whatever a script gives, and reads none of it
     ) -> None:
         if name is None:
             name = unique_name.generate("_generated_var")

@@ -211,13 +211,30 @@ def _parameters(files: ModelFiles) -> Iterator[Finding]:
     if files.fault is None:
         yield from faulty_values(files.program, files.parameters)
         return
+    made = _made(files.program)
     faults = files.fault.faults or (files.fault,)
+    faults = tuple(each for each in faults if each.kind != ParameterFileError.MISSING or each.variable not in made)
     wanted = len(persistables(files.program))
     if wanted > 1 and [fault.kind for fault in faults] == [ParameterFileError.MISSING] * wanted:
         yield Finding("FC301", files.fault.message)
         return
     for fault in sorted(faults, key=lambda fault: fault.variable):
         yield Finding(_PARAMETER_CODES.get(fault.kind, "FC304"), fault.message, variable=fault.variable)
+
+
+def _made(program: Program) -> set[str]:
+    """What a program writes before it reads it, as a startup program does with every parameter.
+
+    None if it has feed or fetch operators: `load_inference_model` wants a file for whatever is persistable.
+    """
+    made: set[str] = set()
+    read: set[str] = set()
+    for op in program.global_block().ops:
+        if op.type in FEED_FETCH:
+            return set()
+        read.update(op.input_arg_names)
+        made.update(name for name in op.output_arg_names if name not in read)
+    return made
 
 
 _PARAMETER_CODES = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
+from math import prod
 
 from fluidtool.errors import FluidError
 from fluidtool.ir import Block, Operator, Program
@@ -110,9 +111,22 @@ def _owner(block: Block, name: str) -> Block | None:
 
 
 def _agree(declared: TensorMeta, inferred: TensorMeta) -> bool:
-    """Whether both can be the same tensor: sizes below 0 are unknown, and so are shapes without sizes."""
+    """Whether both can be the same tensor: sizes below 0 are unknown, and so are shapes without sizes.
+
+    So are declared sizes of 0: Paddle 1.8.5 declares them for what it cannot infer, all outputs of `expand_as` among them.
+    """
     if not declared.shape or not inferred.shape:
         return True
-    return declared.rank == inferred.rank and all(
-        a == b or a < 0 or b < 0 for a, b in zip(declared.shape, inferred.shape, strict=True)
-    )
+    if declared.rank != inferred.rank:
+        return _is_reshape(declared, inferred)
+    return all(a == b or a <= 0 or b < 0 for a, b in zip(declared.shape, inferred.shape, strict=True))
+
+
+def _is_reshape(declared: TensorMeta, inferred: TensorMeta) -> bool:
+    """Whether both have equally many elements, with at most one unknown size.
+
+    `reshape` with inplace=True changes the declaration of its input, and pruning may remove the operator, but not what it changed.
+    """
+    unknown = [[size for size in meta.shape if size < 0] for meta in (declared, inferred)]
+    known = [prod(size for size in meta.shape if size >= 0) for meta in (declared, inferred)]
+    return len(unknown[0]) == len(unknown[1]) <= 1 and known[0] == known[1]

@@ -47,13 +47,15 @@ BY_STEPS = frozenset({"read_from_array", "shrink_rnn_memory", "shrink_rnn_memory
 class LoopParts:
     """The operators of a block, in their order: those of `within` run step by step, the others before or behind all steps.
 
-    counters: the variables outside that only `increment` changes, with the operators that do.
+    counters: the variables outside that only `increment` changes, with the operators that do. spent: what `delete_var` would
+    delete within a step, but operators before or behind all steps still read.
     """
 
     before: tuple[Operator, ...]
     within: tuple[Operator, ...]
     behind: tuple[Operator, ...]
     counters: Mapping[str, tuple[Operator, ...]]
+    spent: frozenset[str] = frozenset()
 
 
 def parts_of(
@@ -71,6 +73,8 @@ def parts_of(
     """
     if any(op.sub_blocks() or op.variable_attrs() for op in ops):
         return None
+    deletions = _deletions(ops, {*local, *kept})
+    whole, ops = ops, [op for n, op in enumerate(ops) if n not in deletions]
     counters = _counters(ops, local)
     bound = _bound(ops, local, kept, counters, sums)
     above, below = _leads_to(ops, bound, counters), _leads_to(ops, bound, counters, backwards=True)
@@ -79,7 +83,23 @@ def parts_of(
     behind = tuple(op for n, op in enumerate(ops) if n not in within and n not in above)
     if not any(op.type in BY_ROWS for op in (*before, *behind)):
         return None
-    return LoopParts(before, tuple(ops[n] for n in sorted(within)), behind, counters)
+    moved = {name for op in (*before, *behind) for name in (*op.input_arg_names, *op.output_arg_names)}
+    spent = {op for op in deletions.values() if not moved.isdisjoint(op.input_arg_names)}
+    staying = {*(ops[n] for n in within), *deletions.values()} - spent
+    names = frozenset(name for op in spent for name in op.input_arg_names)
+    return LoopParts(before, tuple(op for op in whole if op in staying), behind, counters, names)
+
+
+def _deletions(ops: Sequence[Operator], own: Collection[str]) -> dict[int, Operator]:
+    """The `delete_var` operators of what is a step's own, and not used afterwards: no value depends on them."""
+    found: dict[int, Operator] = {}
+    later: set[str] = set()
+    for n in range(len(ops) - 1, -1, -1):
+        names = ops[n].input_arg_names
+        if ops[n].type == "delete_var" and later.isdisjoint(names) and all(name in own for name in names):
+            found[n] = ops[n]
+        later.update(names, ops[n].output_arg_names)
+    return found
 
 
 def _counters(ops: Sequence[Operator], local: Collection[str]) -> dict[str, tuple[Operator, ...]]:

@@ -102,6 +102,9 @@ def _keep_values_of_steps(ctx: OpContext, sub_block: int, remembered: list[Any],
         behind = Together(ctx, sub_block, parts, start)
         behind.run(parts.behind, [step.values for step in kept])
         behind.close()
+        for step in kept:
+            for name in parts.spent:
+                step.values.pop(name, None)
 
 
 def _fresh(block: Any) -> set[str]:

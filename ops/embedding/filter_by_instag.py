@@ -65,7 +65,7 @@ def _(ctx: InferContext, Ins: TensorMeta, Ins_tag: TensorMeta, Filter_tag: Tenso
     return {
         "Out": TensorMeta((-1, *Ins.shape[1:]), Ins.dtype),
         "LossWeight": TensorMeta((-1, 1), ctx.declared_dtype("LossWeight", VarType.FP32)),
-        "IndexMap": TensorMeta((-1, 3), VarType.INT64),
+        "IndexMap": TensorMeta((-1, -1), VarType.INT64),  # Paddle declares 2 columns, and writes 3
     }
 
 

@@ -33,6 +33,9 @@ paddle.fluid.contrib.reader.distributed_batch_reader
 paddle.fluid.contrib.reader.distributed_reader.distributed_batch_reader
 paddle.fluid.core_avx.VarDesc
 paddle.fluid.executor._fetch_var
+paddle.fluid.framework._cpu_num
+paddle.fluid.framework._current_expected_place
+paddle.fluid.framework._dygraph_tracer
 paddle.fluid.framework._get_var
 paddle.fluid.framework.convert_np_dtype_to_dtype_
 paddle.fluid.framework.grad_var_name
@@ -54,6 +57,7 @@ paddle.fluid.incubate.fleet.parameter_server.distribute_transpiler.distributed_s
 paddle.fluid.incubate.fleet.parameter_server.distribute_transpiler.fleet
 paddle.fluid.layers.learning_rate_scheduler._decay_step_counter
 paddle.fluid.layers.nn.LayerHelper
+paddle.fluid.layers.nn.in_dygraph_mode
 paddle.fluid.layers.tensor.Variable
 paddle.fluid.layers.utils.convert_to_list
 paddle.fluid.proto.framework_pb2.VarType
@@ -72,7 +76,7 @@ def test_a_name_is_where_paddle_has_it(path: str) -> None:
     ("module", "name", "instead"),
     [
         ("paddle.fluid.incubate.fleet.parameter_server", "pslib", "fleet.parameter_server.distribute_transpiler"),
-        ("paddle.fluid.incubate.fleet", "utils", "files of this machine"),
+        ("paddle.fluid.incubate.fleet.utils", "fleet_util", "PSLIB"),
     ],
 )
 def test_what_is_not_offered_says_what_to_use_instead(module: str, name: str, instead: str) -> None:
@@ -414,3 +418,9 @@ def test_what_a_program_says_of_its_job() -> None:
         target._copy_dist_param_info_from("program")
     with pytest.raises(ValueError, match="must be an integer"):
         target.random_seed = "seed"
+
+
+def test_variables_take_arguments_that_nothing_reads() -> None:
+    block = fluid.Program().global_block()
+    assert block.create_var(name="v", shape=[2], dtype="float32", trainable=True).shape == (2,)
+    assert block.create_parameter(name="w", shape=[3], dtype="float32", anything=1).shape == (3,)

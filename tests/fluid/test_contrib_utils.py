@@ -15,32 +15,12 @@ from fluidtool.fluid.contrib.utils.lookup_table_utils import (
     load_persistables_for_increment,
     load_persistables_for_inference,
 )
-
-HADOOP = """#!/bin/sh
-shift
-while case "$1" in -D*) true;; *) false;; esac; do shift; done
-what=$1; shift
-case $what in
-  -test) exec test "$@";;
-  -put) mkdir -p "$2" && exec cp "$1" "$2";;
-  -get) exec cp "$1" "$2";;
-  -rm|-rmr) exec rm -r "$1";;
-  -mkdir) exec mkdir -p "$1";;
-  -mv) exec mv "$1" "$2";;
-  -ls) for f in "$1"/*; do echo "-rw-r--r-- 1 a b 5 2020-01-01 00:00 $f"; done;;
-  -lsr) find "$1" -type d | sed 's/^/drwxr-xr-x 1 a b 5 2020-01-01 00:00 /'
-        find "$1" -type f | sort | sed 's/^/-rw-r--r-- 1 a b 5 2020-01-01 00:00 /';;
-esac
-"""
+from tests.support.hadoop import hadoop
 
 
 @pytest.fixture
 def client(tmp_path: Path) -> HDFSClient:
-    command = tmp_path / "hadoop" / "bin" / "hadoop"
-    command.parent.mkdir(parents=True)
-    command.write_text(HADOOP)
-    command.chmod(0o755)
-    return HDFSClient(str(tmp_path / "hadoop"), {"fs.default.name": "hdfs://nowhere"})
+    return HDFSClient(str(hadoop(tmp_path / "hadoop")), {"fs.default.name": "hdfs://nowhere"})
 
 
 def test_a_file_goes_there_and_back(client: HDFSClient, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import fluidtool.fluid as fluid
+from fluidtool.compat.distributed.fs_wrapper import LocalFS
 from fluidtool.errors import ArgumentTypeError, NotOfferedError, UnsupportedOperatorError, UsageError
 from fluidtool.fluid.incubate.fleet import collective, parameter_server
 from fluidtool.fluid.incubate.fleet.base.role_maker import (
@@ -122,7 +123,9 @@ def test_checkpoints_are_numbered_and_the_last_one_is_loaded(tmp_path: Path) -> 
     exe = fluid.Executor(fluid.CPUPlace())
     assert fleet.load_check_point(exe, str(tmp_path), 0) is None
     saved = np.array(fluid.global_scope().find_var("w").get_tensor())
-    fleet.save_check_point(exe, str(tmp_path), collective.TrainStatus(3))
+    assert fleet._get_last_checkpoint_no(str(tmp_path), fs=LocalFS()) == -1
+    fleet.save_check_point(exe, str(tmp_path), collective.TrainStatus(3), fs=LocalFS())
+    assert fleet._get_last_checkpoint_no(str(tmp_path), fs=LocalFS()) == 0
     fluid.global_scope().find_var("w").get_tensor().set(saved + 1, fluid.CPUPlace())
     fleet.save_check_point(exe, str(tmp_path), collective.TrainStatus(4), remain_all_checkpoint=False)
     assert [entry.name for entry in tmp_path.iterdir()] == ["__paddle_fleet_checkpoint__.1"]

@@ -292,11 +292,20 @@ def test_the_masks_of_recurrent_layers_may_be_declared_in_any_shape() -> None:
     assert codes(program) == ["FC202"]
 
 
-@pytest.mark.parametrize("shape", [[-1, -1], [5, 3], []])
+@pytest.mark.parametrize("shape", [[-1, -1], [5, 3], [], [0, 0]])
 def test_sizes_that_may_be(shape: list[int]) -> None:
     program = linear_program()
     program.global_block().var("probability").shape = shape
     assert codes(program) == []
+
+
+@pytest.mark.parametrize(
+    ("shape", "found"), [([-1, 3, 1], []), ([-1, 1, 3], []), ([-1, 2, 2], ["FC202"]), ([-1, -1, 3], ["FC202"])]
+)
+def test_a_reshape_that_was_pruned_may_have_changed_a_declaration(shape: list[int], found: list[str]) -> None:
+    program = linear_program()
+    program.global_block().var("probability").shape = shape
+    assert codes(program) == found
 
 
 def test_the_declaration_of_a_name_with_several_values_says_nothing() -> None:
@@ -374,6 +383,63 @@ def test_what_is_stored_for_an_xshape_tells_nothing(tmp_path: Path) -> None:
     program.global_block().create_var(name="x_shape", shape=[0, 2, 6], dtype="float32", persistable=True)
     folder = write_model(tmp_path / "m", program, w=WEIGHT, b=BIAS, x_shape=np.zeros((2, 6)))
     assert parameters_at_fault(folder) == []
+
+
+def counting_program() -> Program:
+    """A program whose auc counts in two variables of [1, 8], as Paddle declares them without a window."""
+    program = Program()
+    block = program.global_block()
+    for name, dtype in (("p", "float32"), ("label", "int64")):
+        block.create_var(name=name, shape=[-1, 2 if name == "p" else 1], dtype=dtype)
+    for name in ("positive", "negative"):
+        block.create_var(name=name, shape=[1, 8], dtype="int64", persistable=True)
+    block.create_var(name="area", shape=[1], dtype="float64")
+    block.append_op(
+        type="auc",
+        inputs={"Predict": ["p"], "Label": ["label"], "StatPos": ["positive"], "StatNeg": ["negative"]},
+        outputs={"AUC": ["area"], "StatPosOut": ["positive"], "StatNegOut": ["negative"]},
+        attrs={"num_thresholds": 7, "slide_steps": 0},
+    )
+    return program
+
+
+def test_counts_of_an_operator_may_outgrow_their_declaration(tmp_path: Path) -> None:
+    counts = np.zeros(9, "int64")
+    folder = write_model(tmp_path / "m", counting_program(), positive=counts, negative=counts)
+    assert parameters_at_fault(folder) == []
+
+
+def test_whole_numbers_that_no_operator_counts_in_have_the_declared_shape(tmp_path: Path) -> None:
+    program = counting_program()
+    program.global_block().create_var(name="table", shape=[1, 8], dtype="int64", persistable=True)
+    counts = np.zeros((1, 8), "int64")
+    folder = write_model(tmp_path / "m", program, positive=counts, negative=counts, table=np.zeros(9, "int64"))
+    assert parameters_at_fault(folder) == [("FC302", "table")]
+
+
+def startup_program() -> Program:
+    """A program that makes w, and reads the persistable b."""
+    program = Program()
+    block = program.global_block()
+    for name in ("w", "b", "c"):
+        block.create_var(name=name, shape=[2], dtype="float32", persistable=True)
+    block.append_op(type="fill_constant", outputs={"Out": ["w"]}, attrs={"shape": [2], "dtype": int(VarType.FP32)})
+    block.append_op(type="scale", inputs={"X": ["b"]}, outputs={"Out": ["c"]}, attrs={"scale": 2.0})
+    return program
+
+
+def test_what_a_startup_program_makes_needs_no_file(tmp_path: Path) -> None:
+    path = tmp_path / "startup.pb"
+    path.write_bytes(startup_program().serialize_to_string())
+    assert parameters_at_fault(path) == [("FC301", "b")]
+
+
+def test_what_an_inference_program_makes_needs_a_file_if_it_is_persistable(tmp_path: Path) -> None:
+    program = startup_program()
+    fluid.io.append_fetch_ops(program, ["c"])
+    path = tmp_path / "startup.pb"
+    path.write_bytes(program.serialize_to_string())
+    assert parameters_at_fault(path) == [("FC301", "")]
 
 
 def test_parameters_as_half_precision_are_right(tmp_path: Path) -> None:

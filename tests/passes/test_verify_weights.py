@@ -87,11 +87,17 @@ def test_a_constant_bias_is_not_a_finding(tmp_path: Path) -> None:
 
 
 def test_dead_columns_of_a_matrix_are_counted(tmp_path: Path) -> None:
-    weight = WEIGHT.copy()
+    weight = WEIGHT - 5
     weight[:, 1] = 0
     (finding,) = found(tmp_path, w=weight)
     assert (finding.code, finding.variable) == ("FC308", "w")
     assert finding.message.startswith("1 of 3 output channels of w are zero throughout")
+
+
+def test_a_matrix_without_a_negative_number_is_a_mask(tmp_path: Path) -> None:
+    mask = np.abs(WEIGHT)
+    mask[:, 1] = 0
+    assert found(tmp_path, w=mask) == []
 
 
 def test_a_row_of_zeros_is_an_input_that_does_not_count(tmp_path: Path) -> None:
@@ -101,10 +107,10 @@ def test_a_row_of_zeros_is_an_input_that_does_not_count(tmp_path: Path) -> None:
 
 
 def test_rows_of_a_transposed_matrix_are_its_channels(tmp_path: Path) -> None:
-    weight = WEIGHT.T.copy()
+    weight = (WEIGHT - 5).T.copy()
     weight[1] = 0
     assert summary(found(tmp_path / "rows", transposed_program(), w=weight)) == [("FC308", "w")]
-    weight = WEIGHT.T.copy()
+    weight = (WEIGHT - 5).T.copy()
     weight[:, 1] = 0
     assert found(tmp_path / "columns", transposed_program(), w=weight) == []
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.public.units import Kept, Outcome, Outcomes, files_of, main
+from tests.public.runs import Engine
+from tests.public.units import Kept, Outcome, Outcomes, files_of, main, run
 
 TESTS = """
 import unittest
@@ -93,3 +95,13 @@ def test_files_outside_do_not_count(tmp_path: Path) -> None:
     for name, text in texts.items():
         (tmp_path / "book" / f"test_{name}.py").write_text(text)
     assert files_of(tmp_path) == [Path("book/test_d.py"), Path("book/test_g.py")]
+
+
+def test_a_file_that_takes_too_much_of_a_processor_is_out_of_time(tmp_path: Path) -> None:
+    (tmp_path / "test_endless.py").write_text("while True: pass")
+    assert run(Engine("python", (sys.executable,), ""), tmp_path / "test_endless.py", 0.5).ending == "out of time"
+
+
+def test_a_file_that_waits_is_not_out_of_time(tmp_path: Path) -> None:
+    (tmp_path / "test_waits.py").write_text("import time; time.sleep(1.2)")
+    assert run(Engine("python", (sys.executable,), ""), tmp_path / "test_waits.py", 1).ending == "completed"

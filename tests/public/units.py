@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import re
+import resource
 import subprocess
 import sys
 import tempfile
@@ -18,9 +19,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 
-from tests.public.runs import Engine, fluidtool, last_words, paddle
+from tests.public.runs import OVER, WAITING, Engine, fluidtool, last_words, paddle
 
 WANTED = 0.95
 PLACES = (".", "book", "unittests")
@@ -94,7 +96,7 @@ def _text(path: Path) -> str:
 
 
 def run(engine: Engine, script: Path, seconds: float) -> Outcomes:
-    """Run a test file in its own folder, for at most so many seconds."""
+    """Run a test file in its own folder, for at most so many seconds of a processor; a busy machine makes no difference."""
     with tempfile.TemporaryDirectory() as folder:
         lines = Path(folder) / "outcomes"
         environment = {
@@ -121,11 +123,14 @@ def _ending_of(command: list[str], folder: Path, environment: dict[str, str], se
             stderr=words,
             start_new_session=True,
         )
+        resource.prlimit(process.pid, resource.RLIMIT_CPU, (ceil(seconds), ceil(seconds) + 1))
         try:
-            code = process.wait(seconds)
+            code = process.wait(seconds * WAITING)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, 9)
             process.wait()
+            return "out of time"
+        if code in OVER:
             return "out of time"
         words.seek(0)
         return "completed" if code == 0 else last_words(words.read().decode(errors="replace"))

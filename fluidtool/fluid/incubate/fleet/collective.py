@@ -135,7 +135,7 @@ class Collective(Fleet):
         _only_local(fs)
         folder = Path(path)
         folder.mkdir(parents=True, exist_ok=True)
-        number = max(_checkpoints(folder), default=-1) + 1
+        number = self._get_last_checkpoint_no(path) + 1
         made, final = folder / f"{CHECKPOINT}.{number}.tmp", folder / f"{CHECKPOINT}.{number}"
         program = self._program(main_program, self._transpiled_program)
         self.save_persistables(executor, str(made), program, PARAMETERS)
@@ -166,6 +166,11 @@ class Collective(Fleet):
         io.load_persistables(executor, str(folder), program, PARAMETERS)
         status = folder / STATUS
         return TrainStatus(json.loads(status.read_text())["epoch_no"]) if status.is_file() else TrainStatus()
+
+    def _get_last_checkpoint_no(self, root_path: str, fs: None = None) -> int:
+        """The number of the last checkpoint below `root_path`; -1 if there is none."""
+        _only_local(fs)
+        return max(_checkpoints(Path(root_path)), default=-1)
 
     def clean_redundant_check_points(self, root_path: str, fs: None = None, checkpoint_num: int = 1) -> None:
         """Remove all checkpoints below `root_path` but the last `checkpoint_num`, of which there is at least one."""
