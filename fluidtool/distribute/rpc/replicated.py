@@ -195,15 +195,36 @@ class ReplicatedTransport(LastingTransport):
         return (term, place) if leads else None
 
     def _look_around(self) -> None:
-        """In a thread: where an answer is long in coming, see whether the other copy has taken over."""
+        """In a thread: where an answer is long in coming, see whether the other copy has taken over. Where nobody waits, see
+        whether what was sent has to be sent again: others may wait for it.
+        """
         while not self._is_closed:
             time.sleep(QUIET / 2)
-            since, stream, (term, serving) = self._since, self._stream, self._serving
-            if since is None or stream is None or time.monotonic() - since < QUIET:
-                continue
-            others = [self._status(place) for place in self._places if place != serving]
-            if any(each is not None and each[0] > term for each in others) and self._stream is stream:
-                stream.cancel()
+            since = self._since
+            if since is None:
+                self._mend()
+            elif time.monotonic() - since > QUIET:
+                self._compare()
+
+    def _compare(self) -> None:
+        stream, (term, serving) = self._stream, self._serving
+        others = [self._status(place) for place in self._places if place != serving]
+        if (
+            any(each is not None and each[0] > term for each in others)
+            and stream is not None
+            and self._stream is stream
+        ):
+            stream.cancel()
+
+    def _mend(self) -> None:
+        with self._lock:
+            self._forget()
+            stream = self._stream
+            if stream is None or not self._kept:
+                return
+            stream.peek()
+            if stream.ended and self._since is None and not self._is_closed:
+                self._reopen(stream, self._kept[-1])
 
 
 def is_taken(pending: Pending) -> bool:
