@@ -19,6 +19,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -105,8 +106,8 @@ def serving(lines: list[dict[str, Any]], server: str) -> str:
     return f"{server}_replica" if changes % 2 else server
 
 
-def storm(folder: Path, job: Path, faults: int, seed: int, mode: str) -> Outcome:
-    """One job whose copies are harmed so often, or until it is done."""
+def storm(folder: Path, job: Path, faults: int, seed: int, mode: str, kinds: Sequence[str] = tuple(KINDS)) -> Outcome:
+    """One job whose copies are harmed so often, in these ways, or until it is done."""
     dice, outcome, begin = random.Random(seed), Outcome(), time.monotonic()
     kept, save, sync = folder / f"kept_{seed}", folder / f"saved_{seed}", mode != "async"
     options = [
@@ -133,7 +134,7 @@ def storm(folder: Path, job: Path, faults: int, seed: int, mode: str) -> Outcome
                 continue
             server = dice.choice(paired)
             role = dice.choice((server, f"{server}_replica"))
-            kind = dice.choices(list(KINDS), list(KINDS.values()))[0]
+            kind = dice.choices(kinds, [KINDS[kind] for kind in kinds])[0]
             if role not in events.now:
                 continue
             part = "primary" if serving(events.lines, server) == role else "backup"

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from fluidtool.distribute.environment import PSERVER, TRAINER
 from fluidtool.distribute.launch.contract import GENERATION, RESUME_STEP, STARTS
-from fluidtool.distribute.launch.plans import Role, other_copy
+from fluidtool.distribute.launch.plans import Role, other_copy, saved_as
 from fluidtool.distribute.launch.progress import Note, Report
 from fluidtool.distribute.launch.recovery import Recovery, Restart, Steps
 from fluidtool.distribute.launch.status import DONE, RUNNING, STOPPED, Outcome, RoleStatus, View
@@ -191,7 +191,8 @@ class Supervisor:
         if note.event == "late" and name in self._status:
             self._status[name].late = note.times
         if note.is_news:
-            self.view.event(note.text, event=note.event, role=name, round=note.round)
+            number = "term" if note.role else "round"
+            self.view.event(note.text, **{"event": note.event, "role": name, number: note.round})
 
     def _ended(self) -> tuple[_Running, int, str] | None:
         """Take leave of processes that have ended; the first that failed, its exit code, and what to say of it."""
@@ -227,6 +228,8 @@ class Supervisor:
         if self.recovery.survives(failed.role, code, self._running):
             self._replace(failed, code, what)
             return None
+        if self.recovery.replicas and failed.role.kind == PSERVER:
+            what += f"; no copy of {saved_as(failed.role.name)} has its values any more, only checkpoints do"
         others = [each for each in self._status.values() if each.kind == TRAINER and each is not failed.status]
         running, done = (sum(each.state == state for each in others) for state in (RUNNING, DONE))
         dispensable = code != EXIT_HUNG and self.recovery.goes_on_without(failed.role, running, done)

@@ -22,7 +22,7 @@ from fluidtool.distribute.pserver.replicas.succession import (
     part_of,
     succeeded,
 )
-from tests.distribute.order.model import Violated
+from tests.distribute.order.model import T, Violated
 
 Done = frozenset[tuple[int, int]]  # (trainer, step)
 Passed = tuple[str, int, int]  # what, trainer, step; ("closed", 0, round), ("everything", 0, 0)
@@ -85,7 +85,9 @@ def first_server() -> Server:
     """Two copies that have nothing yet."""
     one, other = Copy(0, "0"), Copy(1, "0")
     found = Configuration(2, one, other)
-    return Server(found, (Process(one, "leads", found, link=(), to=other, needs=True, before=0), Process(other, "backs", found)))
+    return Server(
+        found, (Process(one, "leads", found, link=(), to=other, needs=True, before=0), Process(other, "backs", found))
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +154,11 @@ class Job:
             yield with_copy(server, self._update(replace(copy, decisions=copy.decisions - 1)))
         if copy.state == "backs" and (other.state != "leads" or other.to != copy.me):
             yield from take_over(server, copy)  # the primary's process is gone, or has forgotten this one
-        if copy.state == "leads" and copy.link is not None and not (other.me == copy.to and other.state in ("backs", "joins")):
+        if (
+            copy.state == "leads"
+            and copy.link is not None
+            and not (other.me == copy.to and other.state in ("backs", "joins"))
+        ):
             yield from go_on_alone(server, copy)
 
     def _leads(self, server: Server, copy: Process, other: Process) -> Iterator[Server]:
@@ -167,7 +173,9 @@ class Job:
             yield with_copy(with_copy(server, ahead), self._taken(copy, other, link[0]))
         if link is None and other.state == "joins" and idle:
             everything = replace(copy, link=(("everything", 0, 0),), to=other.me, needs=False, before=-1)
-            begun = replace(other, applied=copy.applied, received=copy.received, sent=copy.sent, updated=copy.updated, decisions=0)
+            begun = replace(
+                other, applied=copy.applied, received=copy.received, sent=copy.sent, updated=copy.updated, decisions=0
+            )
             yield with_copy(with_copy(server, everything), begun)
         if link is not None and copy.found is not None and copy.found.backup is None:
             if copy.before < 0 and ("everything", 0, 0) not in link:
@@ -213,7 +221,10 @@ class Job:
     def _fates(self, state: State, number: int, server: Server, place: int) -> Iterator[State]:
         """A process dies, or is started."""
         copy, names = server.copies[place], (server.newest.primary, server.newest.backup)
-        both = all(any(each.me == name and each.state in ("leads", "backs", "joins") for each in server.copies) for name in names)
+        both = all(
+            any(each.me == name and each.state in ("leads", "backs", "joins") for each in server.copies)
+            for name in names
+        )
         if state.deaths and both and copy.me in names:
             dead = Process(copy.me)
             yield replace(with_server(state, number, with_copy(server, dead)), deaths=state.deaths - 1)

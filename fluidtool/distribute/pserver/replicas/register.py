@@ -41,17 +41,15 @@ class Register:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             own.write_text(json.dumps(content))
-            os.link(own, target)  # which fails where the name is taken
-        except FileExistsError:
-            return False
+            try:
+                return _link(own, target)
+            finally:
+                own.unlink()
         except OSError as error:
             raise OutputError(
                 f"cannot write {target}, which says who serves: {error.strerror or error}; the folder must be one that "
                 "both copies of a server reach"
             ) from error
-        finally:
-            own.unlink(missing_ok=True)
-        return True
 
     def _read(self, term: int) -> Configuration:
         path = self.folder / f"term_{term}"
@@ -61,6 +59,15 @@ class Register:
             return Configuration(term, _copy(content["primary"]), None if backup is None else _copy(backup))
         except (OSError, KeyError, TypeError, ValueError) as error:
             raise UnreadableError(f"{path} does not say who serves ({error}); restart the job") from error
+
+
+def _link(source: Path, target: Path) -> bool:
+    """Give a file one more name; False where the name is taken."""
+    try:
+        os.link(source, target)
+    except FileExistsError:
+        return False
+    return True
 
 
 def _described(copy: Copy) -> dict[str, Any]:
