@@ -1,9 +1,9 @@
 """Which copy of a server is the primary, as a state machine: it knows no thread, clock, file or value.
 
 A configuration says who the primary is, and which backup has whatever it has told trainers. Configurations of a server are numbered
-by their term; of each number there can be only one, that of the copy which claims it first. The primary may be replaced by the backup that its
-configuration names, and by nobody else. It may go on alone, or take a new backup, only by claiming the next term: so of two
-copies that lose sight of each other, one goes on, and the other one learns that it is too late.
+by their term; of each number there can be only one, that of the copy which claims it first. The primary may be replaced by the
+backup that its configuration names, and by nobody else. It may go on alone, or take a new backup, only by claiming the next term:
+so of two copies that lose sight of each other, one goes on, and the other one learns that it is too late.
 """
 
 from __future__ import annotations
