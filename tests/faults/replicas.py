@@ -74,7 +74,7 @@ class Harmed:
         news = [line["event"] for line in lines[self.lines :] if line.get("role") == server and line["event"] in NEWS]
         if not news:
             return bool(self.kind) and self.kind != "killed" and time.monotonic() - self.moment > UNNOTICED
-        return news[-1] == "paired"
+        return bool(news[-1] == "paired")
 
 
 def started(lines: list[dict[str, Any]]) -> Counter[str]:
