@@ -117,11 +117,11 @@ class Recovery:
     least: int | None = None
     replicas: bool = False
 
-    def survives(self, failed: Role, code: int, running: Collection[str]) -> bool:
-        """Whether the job goes on without a role that left with `code`: the other copy of its server runs, and it was killed or
-        has been replaced. running: the names of roles that run.
+    def survives(self, failed: Role, code: int, well: Collection[str]) -> bool:
+        """Whether the job goes on without a role that left with `code`: the other copy of its server is well, and it was killed or
+        has been replaced. well: the names of roles that run, or have ended well.
         """
-        if not self.replicas or failed.kind != PSERVER or other_copy(failed.name) not in running:
+        if not self.replicas or failed.kind != PSERVER or other_copy(failed.name) not in well:
             return False
         return code == EXIT_SUPERSEDED or code > EXIT_KILLED
 

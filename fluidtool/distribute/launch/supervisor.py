@@ -225,7 +225,7 @@ class Supervisor:
 
     def _recover(self, failed: _Running, code: int, what: str) -> tuple[int, str] | None:
         """Start again what must be; the end of the job where nothing may be."""
-        if self.recovery.survives(failed.role, code, self._running):
+        if self.recovery.survives(failed.role, code, self._well()):
             self._replace(failed, code, what)
             return None
         if self.recovery.replicas and failed.role.kind == PSERVER:
@@ -248,6 +248,10 @@ class Supervisor:
         self._restart(restart, failed, code, what)
         return None
 
+    def _well(self) -> set[str]:
+        """The roles that run, or have ended well."""
+        return {each.name for each in self._status.values() if each.state == RUNNING or each.exit_code == 0}
+
     def _restart(self, restart: Restart, failed: _Running, code: int, what: str) -> None:
         self._restarts += 1
         self._servers_due = None
@@ -260,7 +264,9 @@ class Supervisor:
 
     def _replace(self, failed: _Running, code: int, what: str) -> None:
         """One of two copies of a server is lost: start it again, which copies what the other one has, unless the job is over."""
-        training = any(running.role.is_trainer for running in self._running.values())
+        training = other_copy(failed.role.name) in self._running and any(
+            running.role.is_trainer for running in self._running.values()
+        )
         restart = self.recovery.replacement(failed.role, self._restarts) if training else None
         if restart is None:
             self._do_without(failed, code, what)

@@ -97,7 +97,7 @@ def test_the_command_line_says_how_to_make_a_job_that_can_be_replicated(tmp_path
 
 
 # ---------------------------------------------------------------- who is started again
-def test_a_copy_that_was_killed_starts_alone_while_the_other_one_runs() -> None:
+def test_a_copy_that_was_killed_starts_alone_while_the_other_one_is_well() -> None:
     recovery = Recovery(1, replicas=True)
     assert recovery.survives(SERVER, 137, {SECOND.name, "trainer_0"})
     restart = recovery.replacement(SERVER, 0)
@@ -187,3 +187,4 @@ def test_a_server_must_know_which_copy_it_is_and_where_to_find_out_who_serves(mi
 def test_servers_that_remember_what_trainers_have_read_are_refused() -> None:
     with pytest.raises(UsageError, match=r"servers of delay compensation \(DC-ASGD\) remember"):
         Replication.from_environment(WHERE, description(enable_dc_asgd=True))
+/root/.pyenv/libexec/pyenv-hooks: line 24: enable: cannot open shared object /root/.pyenv/libexec/pyenv-realpath.dylib: /root/.pyenv/libexec/pyenv-realpath.dylib: cannot open shared object file: No such file or directory

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from abc import abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
-from fluidtool.distribute.pserver.replicas.copies import Copies, Told
+from fluidtool.distribute.pserver.replicas.copies import LOOK, Copies, Told
 from fluidtool.distribute.pserver.replicas.messages import FINISHED, OVER, Passed, signal
 from fluidtool.distribute.pserver.server import ParameterServer
 from fluidtool.distribute.rpc.handler import Call, Message
+
+LAST_SECONDS = 5.0  # that trainers have to say again that they are finished
 
 
 class Copied(ParameterServer):
@@ -25,8 +28,23 @@ class Copied(ParameterServer):
     def _serve(self) -> None:
         super()._serve()  # type: ignore[safe-super]  # that of the mode
         self.copies.check()
-        if self.copies.leads and not self._stopped:
+        if not self.copies.leads:
+            self._outlast()
+        elif not self._stopped:
             self.copies.wait(self.copies.tell(signal(OVER), 0))
+
+    def _outlast(self) -> None:
+        """As a backup that knows all trainers to be finished: be there until the primary has told them that it knows, too."""
+        while not self._stopped:
+            if self.copies.is_forsaken:
+                self.copies.take_over()
+                self._end_job()
+                time.sleep(LAST_SECONDS)
+                return
+            time.sleep(LOOK)
+
+    def _end_job(self) -> None:
+        """What a primary does when all trainers are finished."""
 
     def _check_limits(self) -> None:
         copies = self.copies

@@ -24,6 +24,9 @@ class CopiedUpdates(Copied, AsynchronousServer):
         with self.store.unchanged():
             super()._admit_backup()
 
+    def _end_job(self) -> None:
+        self._at_end(self.step)
+
     # -- calls
     def send(self, message: Message, call: Call) -> None:
         """Apply an update, and pass it on."""
