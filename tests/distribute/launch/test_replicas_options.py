@@ -187,4 +187,3 @@ def test_a_server_must_know_which_copy_it_is_and_where_to_find_out_who_serves(mi
 def test_servers_that_remember_what_trainers_have_read_are_refused() -> None:
     with pytest.raises(UsageError, match=r"servers of delay compensation \(DC-ASGD\) remember"):
         Replication.from_environment(WHERE, description(enable_dc_asgd=True))
-/root/.pyenv/libexec/pyenv-hooks: line 24: enable: cannot open shared object /root/.pyenv/libexec/pyenv-realpath.dylib: /root/.pyenv/libexec/pyenv-realpath.dylib: cannot open shared object file: No such file or directory
