@@ -46,6 +46,11 @@ VARIABLES: dict[str, dict[str, str]] = {
         "FLUIDTOOL_ELASTIC_TRAINERS": "The number of trainers that an elastic job is started with.",
         "FLUIDTOOL_ELASTIC_SERVERS": "The servers of an elastic job, for each of them; `fluidtool run` sets it.",
         "FLUIDTOOL_STRAGGLERS": "What happens to trainers that are late: report, drop, or one of them with :FACTOR.",
+        "FLUIDTOOL_REPLICAS": "Of each server, where its second copy listens: HOST:PORT=HOST:PORT,…; `launch --replicas 2` sets "
+        "this and the next three.",
+        "FLUIDTOOL_REPLICA": "Which of the two copies of its server a role is: 0 or 1.",
+        "FLUIDTOOL_REPLICAS_DIR": "The folder in which the copies of servers find out which of them serves.",
+        "FLUIDTOOL_GENERATION": "How many times all roles of such a job have been started.",
         "FLUIDTOOL_COLLECTIVE": "How trainers of a collective job are connected: grpc, mpi, nccl or auto.",
         "FLUIDTOOL_COLLECTIVE_DEADLINE": "The number of seconds to wait for the other trainers in a collective.",
         "FLUIDTOOL_COLLECTIVE_OVERLAP": "1: sum gradients while the next ones are computed.",

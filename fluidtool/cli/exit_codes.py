@@ -11,6 +11,7 @@ EXIT_CODES = (
     (errors.EXIT_UNREADABLE, "a file that cannot be read or written"),
     (errors.EXIT_UNSUPPORTED, "an operator that fluidtool does not support"),
     (errors.EXIT_NOT_FINITE, "NaN or infinity, found by --check-nan"),
+    (errors.EXIT_SUPERSEDED, "a server that another copy of it has replaced (launch --replicas 2)"),
     (errors.EXIT_INTERNAL, "a bug in fluidtool"),
     (errors.EXIT_INTERRUPTED, "interrupted"),
 )

@@ -171,6 +171,14 @@ ERRORS = {
         "A round of an elastic job goes on without this trainer.",
         "Trainers that `fluidtool run` and `launch` start join again by themselves.",
     ),
+    "FT806": Explanation(
+        "Of two copies of a server another one serves, since this one was not heard of.",
+        "Nothing: what trainers sent is there. `fluidtool launch` starts this copy again, as the backup.",
+    ),
+    "FT807": Explanation(
+        "Both copies of a server were lost before one of them was replaced.",
+        "Restart the job from its last checkpoint; `fluidtool launch --checkpoint DIR --restarts N` does so by itself.",
+    ),
     "FT810": Explanation(
         "Processes that compute together disagree on what to do, or one of them has ended.",
         "All of them must run the same program with inputs of the same shapes.",

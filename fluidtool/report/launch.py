@@ -74,6 +74,16 @@ class TrainerLine(TypedDict):
     round: Annotated[int, "the round; 0 in an asynchronous job, which has none"]
 
 
+class CopyLine(TypedDict):
+    """Both copies of a server have everything, one of them continues alone, or the backup took over."""
+
+    schema: Schema
+    event: Annotated[Literal["paired", "alone", "succeeded"], "what happened"]
+    text: Text
+    role: Role
+    term: Annotated[int, "the number of the configuration of the two copies"]
+
+
 class InterruptLine(TypedDict):
     """The job was asked to end."""
 
@@ -129,6 +139,7 @@ LaunchReport = (  # by `event`
     | RestartLine
     | WithoutLine
     | TrainerLine
+    | CopyLine
     | InterruptLine
     | StatusLine
     | EndLine

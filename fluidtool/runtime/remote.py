@@ -260,6 +260,8 @@ class Servers:
         begin = perf_counter()
         others = [self._client(op, endpoint) for endpoint in endpoints if endpoint != self._joined[0].endpoint]
         for client in others:
+            if client.is_replicated:  # both copies must have it
+                client.post_send_barrier()
             client.flush()
         for client in others:
             client.settle()

@@ -93,6 +93,12 @@ def launch(
             "started by itself",
             hint=Hint("give engine='local' or role=", "give --engine local, or start each role with --role"),
         )
+    if blueprint.replicas > 1 and (options.engine != "local" or options.role is not None):
+        raise UsageError(
+            "replicas are started by the engine local, with all roles; where something else starts single roles, it gives them the "
+            "variables FLUIDTOOL_REPLICAS, FLUIDTOOL_REPLICA and FLUIDTOOL_REPLICAS_DIR, and runs them with 'fluidtool run'",
+            hint=Hint("give engine='local' without role=", "give --engine local without --role"),
+        )
     joins = options.role is not None and blueprint.elastic.least is not None  # a job that may run already
     with claimed(
         None if joins else blueprint.checkpoints.folder, alone=options.role is None and options.engine != "mpi"
@@ -107,7 +113,8 @@ def _recovery(blueprint: Blueprint, restarts: int = 0) -> Recovery:
     folder = blueprint.checkpoints.folder
     saved = NothingSaved() if folder is None else SavedIn(folder)
     numbered, least = not blueprint.is_script, blueprint.elastic.least
-    return Recovery(restarts, blueprint.sync, saved, numbered=numbered, least=least)
+    replicas = blueprint.replicas > 1
+    return Recovery(restarts, blueprint.sync, saved, numbered=numbered, least=least, replicas=replicas)
 
 
 def _recovery_elsewhere(blueprint: Blueprint, everybody: tuple[str, ...]) -> Recovery:
@@ -141,17 +148,28 @@ def _check_saved(blueprint: Blueprint, names: Sequence[str], resume: bool) -> No
 
 # ---------------------------------------------------------------- on this machine
 def _locally(blueprint: Blueprint, options: LaunchOptions, show: Show, _: Play | None) -> LaunchResult:
-    endpoints = _endpoints(blueprint, options)
+    endpoints, others = _endpoints(blueprint, options)
     names = [member.name for member in blueprint.cluster(endpoints).members()]
     _check_saved(blueprint, names, options.resume)
     check_free(endpoints)
     with tempfile.TemporaryDirectory(prefix="fluidtool-launch-") as name:
-        roles = blueprint.roles(endpoints, Path(name))
+        roles = blueprint.roles(endpoints, Path(name), others)
         engine = LocalEngine(Path(name), base_environment(len(roles)))
         return _supervise(roles, engine, blueprint, options, show)
 
 
-def _endpoints(blueprint: Blueprint, options: LaunchOptions) -> tuple[str, ...]:
+def _endpoints(blueprint: Blueprint, options: LaunchOptions) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Where the roles listen, and the second copies of servers."""
+    if blueprint.replicas == 1:
+        return _places(blueprint, options), ()
+    if not options.any_ports:
+        places = _places(blueprint, options)
+        return places, free_endpoints(len(places))
+    found = free_endpoints(2 * blueprint.listeners)
+    return found[: blueprint.listeners], found[blueprint.listeners :]
+
+
+def _places(blueprint: Blueprint, options: LaunchOptions) -> tuple[str, ...]:
     """Where the roles listen: as the job or the user says, else at this machine."""
     if options.any_ports and not blueprint.is_script:
         return free_endpoints(blueprint.listeners)

@@ -31,6 +31,7 @@ OWN = (
     "--role",
     "--elastic",
     "--stragglers",
+    "--replicas",
     "--metrics",
     "--watch",
 )
@@ -176,6 +177,18 @@ def launch(
             "others; drop: let the round end without them (--elastic).",
         ),
     ] = "",
+    replicas: Annotated[
+        int,
+        typer.Option(
+            "--replicas",
+            metavar="1|2",
+            min=1,
+            max=2,
+            rich_help_panel=RECOVERY,
+            help="2: keep a second copy of every server, so that losing one of the two loses nothing, and the job continues. "
+            "--restarts says how many lost copies are replaced. For folders with two or more parameter servers.",
+        ),
+    ] = 1,
     grace: Annotated[
         float,
         typer.Option(
@@ -241,6 +254,7 @@ def launch(
         checkpoints=Checkpoints(checkpoint, checkpoint_every, keep),
         movable=role is not None,
         elastic=Elastic(elastic, stragglers),
+        replicas=replicas,
     )
     if metrics is not None:
         blueprint = replace(blueprint, metrics=metrics_endpoint(metrics, "--metrics"))

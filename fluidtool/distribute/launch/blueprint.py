@@ -15,12 +15,15 @@ from fluidtool.distribute.launch.plans import (
     Role,
     folder_roles,
     script_roles,
+    with_copies,
     with_metrics,
     with_variables,
 )
 from fluidtool.distribute.pserver.stragglers import StragglerPolicy
 from fluidtool.errors import Hint, UsageError
 from fluidtool.records import dataclass
+
+COPIES = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +32,7 @@ class Blueprint:
 
     endpoints: those that the job or the user names; () where they are still to be chosen. sync: whether trainers wait
     for one another. metrics: where the first role shows its metrics; the others do at the ports after it ("": nowhere).
-    trainers: how many are started; most: for how many there are programs.
+    trainers: how many are started; most: for how many there are programs. replicas: how many copies of each server there are.
     """
 
     job: Path
@@ -43,6 +46,7 @@ class Blueprint:
     metrics: str = ""
     elastic: Elastic = field(default_factory=Elastic)
     most: int = 0
+    replicas: int = 1
 
     def of_everybody(self) -> Blueprint:
         """The job with every trainer that there are programs for."""
@@ -59,8 +63,10 @@ class Blueprint:
             return Cluster(tuple(endpoints), self.trainers)
         return Cluster((), self.trainers, tuple(endpoints))
 
-    def roles(self, endpoints: Sequence[str], folder: Path) -> tuple[Role, ...]:
-        """Every role of the job; programs with other endpoints than the job's own are written into `folder`."""
+    def roles(self, endpoints: Sequence[str], folder: Path, others: Sequence[str] = ()) -> tuple[Role, ...]:
+        """Every role of the job; programs with other endpoints than the job's own are written into `folder`. others: where the
+        second copies of servers listen.
+        """
         if self.is_script:
             roles = script_roles(self.cluster(endpoints), self.job, self.arguments, self.checkpoints)
             return with_metrics(with_variables(roles, self.elastic.environment(self.trainers)), self.metrics)
@@ -68,6 +74,8 @@ class Blueprint:
         if tuple(endpoints) != job.cluster.endpoints:
             job = move_job(job, tuple(endpoints), folder / "job")
         roles = folder_roles(job, self.arguments, self.checkpoints, self.trainers)
+        if others:
+            roles = with_copies(roles, dict(zip(endpoints, others, strict=True)), folder / "replicas")
         return with_metrics(with_variables(roles, self.elastic.environment(self.trainers)), self.metrics)
 
 
@@ -82,11 +90,12 @@ def draw(
     checkpoints: Checkpoints | None = None,
     movable: bool = False,
     elastic: Elastic | None = None,
+    replicas: int = 1,
 ) -> Blueprint:
     """The blueprint of a job folder or a script; servers and trainers: numbers, or endpoints separated by commas.
 
     movable: endpoints replace those of the folder, if there are equally many. elastic: whether trainers come and go; then a
-    folder's job may be started with fewer trainers than it is made for.
+    folder's job may be started with fewer trainers than it is made for. replicas: 2 for a second copy of each server.
 
     Raises UsageError for what cannot work or contradicts the folder, UnreadableError for a folder that is no job.
     """
@@ -95,7 +104,7 @@ def draw(
     checkpoints, elastic = checkpoints or Checkpoints(), elastic or Elastic()
     if path.is_file() and not is_job(path):
         script = _of_script(path, mode or SERVERS, servers, trainers, sync, tuple(arguments), checkpoints)
-        return _checked(replace(script, elastic=elastic))
+        return _checked(replace(script, elastic=elastic, replicas=replicas))
     if not path.is_dir():
         raise UsageError(
             f"{path} is not a job: neither a folder of programs for each role, nor a script",
@@ -121,12 +130,14 @@ def draw(
             checkpoints,
             elastic=elastic,
             most=cluster.trainers,
+            replicas=replicas,
         )
     )
 
 
 def _checked(blueprint: Blueprint) -> Blueprint:
     """Raise UsageError for a job whose trainers cannot come and go, or be watched."""
+    _check_replicas(blueprint)
     elastic, least = blueprint.elastic, blueprint.elastic.least
     if elastic.stragglers:
         policy = StragglerPolicy.of(elastic.stragglers, "--stragglers")
@@ -167,6 +178,38 @@ def _checked(blueprint: Blueprint) -> Blueprint:
             f"{blueprint.trainers}"
         )
     return blueprint
+
+
+def _check_replicas(blueprint: Blueprint) -> None:
+    """Raise UsageError for a job whose servers cannot have two copies."""
+    if blueprint.replicas == 1:
+        return
+    if blueprint.replicas != COPIES:
+        raise UsageError(f"replicas must be 1 or {COPIES}, found {blueprint.replicas}")
+    if blueprint.is_script:
+        raise UsageError(
+            f"{blueprint.job} is a script, whose trainers do not number their steps, so that a server could not know what comes "
+            "again after a change of copies; only servers of jobs of programs can have replicas",
+            hint=Hint("fluidtool.make_job writes one", "'fluidtool transpile --distribute' writes one"),
+        )
+    if not blueprint.servers:
+        raise UsageError(
+            f"the trainers of {blueprint.job} work without servers: each has all parameters, so that there is nothing to replicate",
+            hint=Hint("omit replicas=", "omit --replicas"),
+        )
+    if blueprint.servers < COPIES:
+        raise UsageError(
+            f"the programs in {blueprint.job} are for one server, so there is no other server's machine for its second copy",
+            hint=Hint(
+                "make the job for two servers or more: pservers='HOST:PORT,HOST:PORT'",
+                "make the job for two servers or more: transpile --pservers HOST:PORT,HOST:PORT",
+            ),
+        )
+    if blueprint.elastic.stragglers and blueprint.elastic.least is None:
+        raise UsageError(
+            "with replicas, stragglers are looked for only in elastic jobs",
+            hint=Hint("make the job elastic: elastic=1", "make the job elastic: --elastic 1"),
+        )
 
 
 def _moved(job: JobFolder, servers: str | None, trainers: str | None) -> tuple[tuple[str, ...], str | None, str | None]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from fluidtool.distribute.endpoints import host_and_port
 from fluidtool.distribute.environment import PSERVER, TRAINER
+from fluidtool.distribute.rpc.options import REPLICAS
 from fluidtool.records import dataclass
 
 SERVERS, COLLECTIVE = "pserver", "collective"
@@ -27,6 +28,9 @@ ELASTIC_SERVERS = (
     "FLUIDTOOL_ELASTIC_SERVERS"  # for servers of such a job: all of them, the one that keeps the roll first
 )
 STRAGGLERS = "FLUIDTOOL_STRAGGLERS"  # what becomes of trainers that are much slower than the others
+REPLICA = "FLUIDTOOL_REPLICA"  # which of the two copies of its server a role is
+REPLICAS_DIR = "FLUIDTOOL_REPLICAS_DIR"  # where servers that have two copies find out which of them serves
+GENERATION = "FLUIDTOOL_GENERATION"  # how often all roles of such a job were started
 
 ROLE_VARIABLES = (
     "PADDLE_TRAINING_ROLE",
@@ -52,6 +56,10 @@ ROLE_VARIABLES = (
     ELASTIC_TRAINERS,
     ELASTIC_SERVERS,
     STRAGGLERS,
+    REPLICAS,
+    REPLICA,
+    REPLICAS_DIR,
+    GENERATION,
 )
 
 

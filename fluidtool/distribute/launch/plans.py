@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
 
-from fluidtool.distribute.environment import TRAINER
+from fluidtool.distribute.environment import PSERVER, TRAINER
 from fluidtool.distribute.launch.contract import (
     CHECKPOINT_DIR,
     CHECKPOINT_EVERY,
@@ -17,6 +17,8 @@ from fluidtool.distribute.launch.contract import (
     ELASTIC,
     ELASTIC_TRAINERS,
     METRICS,
+    REPLICA,
+    REPLICAS_DIR,
     ROLE_VARIABLES,
     STRAGGLERS,
     Cluster,
@@ -25,8 +27,10 @@ from fluidtool.distribute.launch.contract import (
     without_role,
 )
 from fluidtool.distribute.launch.jobs import JobFolder, check_endpoints
+from fluidtool.distribute.rpc.options import REPLICAS
 from fluidtool.records import dataclass
 
+SECOND = "_replica"
 THREADS = ("FLUIDTOOL_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -110,6 +114,37 @@ def _role(cluster: Cluster, member: Member, words: Sequence[str], checkpoints: C
 def with_variables(roles: Sequence[Role], more: Mapping[str, str]) -> tuple[Role, ...]:
     """The roles, which find these variables, too."""
     return tuple(replace(role, environment={**role.environment, **more}) for role in roles) if more else tuple(roles)
+
+
+def with_copies(roles: Sequence[Role], others: Mapping[str, str], folder: Path) -> tuple[Role, ...]:
+    """The roles, with a second copy of each server behind the first. others: where it listens, by the server's endpoint.
+    folder: where the two find out which of them serves.
+    """
+    common = {REPLICAS: ",".join(f"{endpoint}={other}" for endpoint, other in others.items())}
+    found: list[Role] = []
+    for role in with_variables(roles, common):
+        if role.kind != PSERVER:
+            found.append(role)
+            continue
+        for place, name in enumerate((role.name, second_of(role.name))):
+            own = {REPLICA: str(place), REPLICAS_DIR: str(folder)}
+            found.append(replace(role, name=name, environment={**role.environment, **own}))
+    return tuple(found)
+
+
+def second_of(name: str) -> str:
+    """The name of the second copy of a server."""
+    return name + SECOND
+
+
+def saved_as(name: str) -> str:
+    """The name under which a role has checkpoints: both copies of a server have the same."""
+    return name.removesuffix(SECOND)
+
+
+def other_copy(name: str) -> str:
+    """The name of the other copy of a server."""
+    return name.removesuffix(SECOND) if name.endswith(SECOND) else second_of(name)
 
 
 def with_metrics(roles: Sequence[Role], first: str) -> tuple[Role, ...]:

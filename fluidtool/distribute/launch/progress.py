@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from fluidtool.distribute.launch.contract import PROGRESS
 from fluidtool.records import dataclass
@@ -36,14 +36,14 @@ class Report:
     waited: float = 0.0
 
 
-NoteKind = Literal["join", "leave", "left_out", "late"]
-NOTES: frozenset[NoteKind] = frozenset(("join", "leave", "left_out", "late"))
+NoteKind = Literal["join", "leave", "left_out", "late", "paired", "alone", "succeeded"]
+NOTES: frozenset[NoteKind] = frozenset(get_args(NoteKind))
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
     """What a server says of a trainer, as a sentence, and in which round (0 where there are none). times: in how many rounds it
-    has been late.
+    has been late. role: of which server it is said, where it is said of none of the trainers; the round is a term then.
     """
 
     event: NoteKind
@@ -51,6 +51,7 @@ class Note:
     trainer: int
     round: int
     times: int = 0
+    role: str = ""
 
     @property
     def is_news(self) -> bool:
@@ -153,9 +154,10 @@ def _report(line: bytes) -> Report | Note | None:
 
 def _note(content: dict[str, Any]) -> Note | None:
     text, numbers = content.get("text"), [content.get(name, 0) for name in ("trainer", "round", "times")]
-    if not isinstance(text, str) or not all(map(_is_count, numbers)):
+    role = content.get("role", "")
+    if not (isinstance(text, str) and isinstance(role, str)) or not all(map(_is_count, numbers)):
         return None
-    return Note(content["event"], text[:LONGEST_NOTE], int(numbers[0]), int(numbers[1]), int(numbers[2]))
+    return Note(content["event"], text[:LONGEST_NOTE], int(numbers[0]), int(numbers[1]), int(numbers[2]), role)
 
 
 def _is_number(value: Any) -> bool:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import Protocol
 
 from fluidtool.distribute.checkpoints import forget_after, latest_complete
 from fluidtool.distribute.environment import PSERVER
-from fluidtool.distribute.launch.plans import Role
+from fluidtool.distribute.launch.plans import Role, other_copy, saved_as
+from fluidtool.errors import EXIT_SUPERSEDED
 from fluidtool.records import dataclass
+
+EXIT_KILLED = 128  # and the number of the signal
 
 
 class Saved(Protocol):
@@ -100,6 +103,8 @@ class Recovery:
     they have. With a server all roles start again: what it had taken since its checkpoint, the trainers compute anew.
     numbered: trainers number their steps, as those of job folders do. Where they do not, as in scripts, nothing can be
     computed anew, and a server with a checkpoint starts alone, too. elsewhere: something else restarts roles.
+    replicas: each server has two copies. One that is killed, or that the other one has replaced, starts alone, and copies what the
+    other has.
     least: of an elastic job, how many trainers it needs. A trainer that died starts alone, or is left out; servers resume from
     the newest step that all servers have saved, and trainers begin with whatever round the servers are in.
     """
@@ -110,6 +115,15 @@ class Recovery:
     numbered: bool = True
     elsewhere: bool = False
     least: int | None = None
+    replicas: bool = False
+
+    def survives(self, failed: Role, code: int, well: Collection[str]) -> bool:
+        """Whether the job goes on without a role that left with `code`: the other copy of its server is well, and it was killed or
+        has been replaced. well: the names of roles that run, or have ended well.
+        """
+        if not self.replicas or failed.kind != PSERVER or other_copy(failed.name) not in well:
+            return False
+        return code == EXIT_SUPERSEDED or code > EXIT_KILLED
 
     def after(self, failed: Role, roles: Sequence[Role], done: int, *, alone: bool = True) -> Restart | None:
         """What to start again when `failed` has failed and there were `done` restarts before; None: give up.
@@ -122,19 +136,26 @@ class Recovery:
         joins = not waits and alone and (failed.kind != PSERVER or self._may_join(failed))
         starting = (failed,) if joins else tuple(roles)
         steps = self.newest(starting)
-        self.saved.forget([name for name, step in steps.items() if step is None])
+        self.saved.forget([saved_as(name) for name, step in steps.items() if step is None])
         return Restart(starting, steps)
+
+    def replacement(self, failed: Role, done: int) -> Restart | None:
+        """Of a role without which the job goes on; None when there were so many restarts before that there are no more."""
+        return Restart((failed,), {}) if done < self.restarts else None
 
     def newest(self, roles: Sequence[Role]) -> Steps:
         """The steps that these roles may resume from."""
         names = [role.name for role in roles]
         if self.sync and self.least is not None:
             servers = [role.name for role in roles if role.kind == PSERVER]
-            own = {name: self.saved.newest([name]) for name in names if name not in servers}
-            return {**dict.fromkeys(servers, self.saved.newest(servers)), **own}
+            own = {name: self._newest([name]) for name in names if name not in servers}
+            return {**dict.fromkeys(servers, self._newest(servers)), **own}
         if self.sync:
-            return dict.fromkeys(names, self.saved.newest(names))
-        return {name: self.saved.newest([name]) for name in names}
+            return dict.fromkeys(names, self._newest(names))
+        return {name: self._newest([name]) for name in names}
+
+    def _newest(self, names: Sequence[str]) -> int | None:
+        return self.saved.newest(list(dict.fromkeys(map(saved_as, names))))
 
     def _may_join(self, server: Role) -> bool:
         """One that has saved nothing but what it began with would lose all updates."""

@@ -13,10 +13,10 @@ from types import FrameType
 from typing import Protocol
 
 from fluidtool.distribute.environment import PSERVER, TRAINER
-from fluidtool.distribute.launch.contract import RESUME_STEP, STARTS
-from fluidtool.distribute.launch.plans import Role
+from fluidtool.distribute.launch.contract import GENERATION, RESUME_STEP, STARTS
+from fluidtool.distribute.launch.plans import Role, other_copy, saved_as
 from fluidtool.distribute.launch.progress import Note, Report
-from fluidtool.distribute.launch.recovery import Recovery, Steps
+from fluidtool.distribute.launch.recovery import Recovery, Restart, Steps
 from fluidtool.distribute.launch.status import DONE, RUNNING, STOPPED, Outcome, RoleStatus, View
 from fluidtool.errors import EXIT_INTERRUPTED, EXIT_OK
 from fluidtool.records import dataclass
@@ -112,6 +112,7 @@ class Supervisor:
         self._hurried = False
         self._restarts = 0
         self._servers_due: float | None = None
+        self._generation = 0  # how often all roles were started
 
     def run(self) -> Outcome:
         """Start everything, look after it, and leave nothing behind."""
@@ -127,12 +128,15 @@ class Supervisor:
 
     # ------------------------------------------------------------ starting
     def _start(self, roles: Sequence[Role], steps: Steps) -> None:
+        self._generation += not self._running
         self.engine.prepare(roles, all_roles=not self._running)
         for role in roles:
             status = self._status[role.name]
             status.starts += 1
             step = steps.get(role.name)
             found = {STARTS: str(status.starts)} | ({} if step is None else {RESUME_STEP: str(step)})
+            if self.recovery.replicas:
+                found[GENERATION] = str(self._generation)
             child = self.engine.start(role, found)
             status.state, status.process, status.exit_code = RUNNING, child.process, None
             status.heard = time.monotonic() + self.options.starting
@@ -183,11 +187,12 @@ class Supervisor:
 
     def _note(self, note: Note) -> None:
         """A server says what happened to a trainer, which may be one of another launcher."""
-        name = f"{TRAINER}_{note.trainer}"
+        name = note.role or f"{TRAINER}_{note.trainer}"
         if note.event == "late" and name in self._status:
             self._status[name].late = note.times
         if note.is_news:
-            self.view.event(note.text, event=note.event, role=name, round=note.round)
+            number = "term" if note.role else "round"
+            self.view.event(note.text, **{"event": note.event, "role": name, number: note.round})
 
     def _ended(self) -> tuple[_Running, int, str] | None:
         """Take leave of processes that have ended; the first that failed, its exit code, and what to say of it."""
@@ -220,6 +225,11 @@ class Supervisor:
 
     def _recover(self, failed: _Running, code: int, what: str) -> tuple[int, str] | None:
         """Start again what must be; the end of the job where nothing may be."""
+        if self.recovery.survives(failed.role, code, self._well()):
+            self._replace(failed, code, what)
+            return None
+        if self.recovery.replicas and failed.role.kind == PSERVER:
+            what += f"; no copy of {saved_as(failed.role.name)} has its values any more, only checkpoints do"
         others = [each for each in self._status.values() if each.kind == TRAINER and each is not failed.status]
         running, done = (sum(each.state == state for each in others) for state in (RUNNING, DONE))
         dispensable = code != EXIT_HUNG and self.recovery.goes_on_without(failed.role, running, done)
@@ -235,6 +245,14 @@ class Supervisor:
             reason = f"{what}; {self.recovery.refusal()}"
             self.view.event(reason, event="failure", role=failed.role.name, exit_code=code)
             return code, reason
+        self._restart(restart, failed, code, what)
+        return None
+
+    def _well(self) -> set[str]:
+        """The roles that run, or have ended well."""
+        return {each.name for each in self._status.values() if each.state == RUNNING or each.exit_code == 0}
+
+    def _restart(self, restart: Restart, failed: _Running, code: int, what: str) -> None:
         self._restarts += 1
         self._servers_due = None
         count = f"restart {self._restarts} of {self.recovery.restarts}"
@@ -243,7 +261,17 @@ class Supervisor:
         self._stop([role.name for role in restart.roles if role.name in self._running])
         if self._caught is None:
             self._start(restart.roles, restart.steps)
-        return None
+
+    def _replace(self, failed: _Running, code: int, what: str) -> None:
+        """One of two copies of a server is lost: start it again, which copies what the other one has, unless the job is over."""
+        training = other_copy(failed.role.name) in self._running and any(
+            running.role.is_trainer for running in self._running.values()
+        )
+        restart = self.recovery.replacement(failed.role, self._restarts) if training else None
+        if restart is None:
+            self._do_without(failed, code, what)
+        else:
+            self._restart(restart, failed, code, what)
 
     def _do_without(self, failed: _Running, code: int, what: str) -> None:
         text = f"{what}; the job continues without it"
@@ -252,7 +280,10 @@ class Supervisor:
     def _may_join(self, failed: RoleStatus) -> bool:
         """Whether the others seem well: all servers run, and `failed` did not fail again without a single step."""
         is_stuck = self.recovery.least is None and failed.starts > 1 and not failed.has_moved
-        return not is_stuck and all(each.state != DONE for each in self._status.values() if each.kind == PSERVER)
+        ended = {each.name for each in self._status.values() if each.kind == PSERVER and each.state == DONE}
+        if self.recovery.replicas:
+            ended = {name for name in ended if other_copy(name) in ended}
+        return not is_stuck and not ended
 
     def _finished(self) -> bool:
         """Whether all trainers are done; servers then have some time to notice, and are stopped."""

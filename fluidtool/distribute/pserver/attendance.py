@@ -48,6 +48,11 @@ class Attendance(Roster):
             since = self._vanished.get(trainer)
         return 0.0 if since is None else self.clock() - since
 
+    def expect(self, trainer: int, seconds: float) -> None:
+        """A trainer has no connection here, and so many seconds to make one before it counts as away."""
+        with self._lock:
+            self._vanished[trainer] = self.clock() + seconds
+
     def silent(self, trainer: int) -> float:
         """For how many seconds a trainer has said nothing."""
         return self.clock() - self._heard.get(trainer, self.clock())

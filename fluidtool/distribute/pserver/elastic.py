@@ -20,6 +20,7 @@ from fluidtool.distribute.pserver.attendance import Attendance
 from fluidtool.distribute.pserver.expected import Expected
 from fluidtool.distribute.pserver.limits import Limits
 from fluidtool.distribute.pserver.roll import Terms, Verdict, verdict
+from fluidtool.distribute.pserver.roster import Roster
 from fluidtool.distribute.pserver.rounds import Asked
 from fluidtool.distribute.pserver.server import ParameterServer
 from fluidtool.distribute.pserver.store import Store
@@ -37,7 +38,7 @@ class ElasticServer(ParameterServer):
     def __init__(
         self,
         store: Store,
-        roster: Attendance,
+        roster: Roster,
         limits: Limits,
         endpoint: str,
         expected: Mapping[str, Expected],
@@ -48,8 +49,14 @@ class ElasticServer(ParameterServer):
     ) -> None:
         super().__init__(store, roster, limits, endpoint)
         self._expected, self._update, self._after_round = expected, update, after_round
-        self.attendance, self.updated = roster, first_round
+        self.updated = first_round
         self._received: dict[int, dict[Key, Value]] = {}
+
+    @property
+    def attendance(self) -> Attendance:
+        """The roster, of a job whose trainers come and go."""
+        assert isinstance(self.roster, Attendance)
+        return self.roster
 
     @property
     def step(self) -> int:
@@ -79,10 +86,14 @@ class ElasticServer(ParameterServer):
         """
         with self._lock:
             received = self._received.pop(self.updated + 1, {})
-        by = self.roster.trainers / len(counted)
+        by = self._factor(counted)
         return {
             name: scaled(value, by) for (name, trainer, term), value in received.items() if counted.get(trainer) == term
         }
+
+    def _factor(self, counted: Terms) -> float:
+        """What gradients are multiplied by in a round of these trainers."""
+        return self.roster.trainers / len(counted)
 
     # -- calls
     def _admit(self, asked: Asked, call: Call, trainer: int | None) -> bool:

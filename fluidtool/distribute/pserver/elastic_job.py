@@ -18,7 +18,7 @@ from fluidtool.distribute.pserver.registrar import Registrar
 from fluidtool.distribute.pserver.roster import Roster
 from fluidtool.distribute.pserver.stragglers import StragglerPolicy, Watch
 from fluidtool.distribute.rpc.client import Client, connect
-from fluidtool.distribute.rpc.options import Options
+from fluidtool.distribute.rpc.options import REPLICAS, Options
 from fluidtool.errors import Hint, UsageError
 from fluidtool.ops.context import OpContext
 
@@ -26,7 +26,7 @@ from fluidtool.ops.context import OpContext
 @contextmanager
 def telling(context: OpContext, environment: Mapping[str, str]) -> Iterator[Tell]:
     """Within the block: what tells the launcher, or else the log of this process, what happens to a trainer."""
-    if not (environment.get(ELASTIC) or environment.get(STRAGGLERS)):
+    if not (environment.get(ELASTIC) or environment.get(STRAGGLERS) or environment.get(REPLICAS)):
         yield lambda note: None
         return
     reporter = Reporter.from_environment(environment)
@@ -73,13 +73,15 @@ def elastic_server(
     elastic: Elasticity,
     tell: Tell,
     common: tuple[Any, ...],
+    kinds: tuple[type[Registrar], type[Follower]] = (Registrar, Follower),
     **options: Any,
 ) -> ElasticServer:
     """The first server of a synchronous job, which keeps the roll, or another one, which asks it."""
+    first_kind, other_kind = kinds
     servers = servers_of(environment)
     if description.endpoint == servers[0]:
         text = environment.get(STRAGGLERS)
-        return Registrar(
+        return first_kind(
             *common,
             least=elastic.least,
             starting=elastic.starting or description.trainers,
@@ -91,7 +93,7 @@ def elastic_server(
     first = context.runtime.policy.endpoint(servers[0], context.op.type)
     # Beyond the trainers' numbers is that of no trainer.
     number = description.trainers + max(description.index, 0)
-    return Follower(*common, connect=partial(_connect, first, number, environment), **options)
+    return other_kind(*common, connect=partial(_connect, first, number, environment), **options)
 
 
 def _connect(endpoint: str, number: int, environment: Mapping[str, str]) -> Client:

@@ -23,19 +23,24 @@ class Follower(ElasticServer):
     def __init__(self, *args: Any, connect: Callable[[], Any], **options: Any) -> None:
         super().__init__(*args, **options)
         self._connect = connect
+        self._asking: tuple[Any, threading.Thread] | None = None
         self._answers: deque[Terms | FluidError | None] = deque()
 
     def _serve(self) -> None:
-        client = self._connect()
-        thread = threading.Thread(target=self._ask, args=(client, self.updated + 1), name="roll", daemon=True)
-        thread.start()
         try:
             super()._serve()
         finally:
-            client.abandon()
-            thread.join(1.0)
+            if self._asking is not None:
+                client, thread = self._asking
+                client.abandon()
+                thread.join(1.0)
 
     def _closed(self) -> Terms | None:
+        if self._asking is None:
+            client = self._connect()
+            thread = threading.Thread(target=self._ask, args=(client, self.updated + 1), name="roll", daemon=True)
+            self._asking = client, thread
+            thread.start()
         with self._arrived:
             if not self._until(lambda: bool(self._answers)):
                 return None

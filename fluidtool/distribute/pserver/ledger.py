@@ -75,6 +75,12 @@ class Ledger:
         with self._lock:
             return {str(each): {"whole": of.whole, "names": sorted(of.names)} for each, of in self._taken.items()}
 
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Become what `state` says; raises UnreadableError for what is no ledger."""
+        found = ledger_of(state)
+        with self._lock:
+            self._taken = found._taken
+
 
 def ledger_of(state: Mapping[str, Any]) -> Ledger:
     """The ledger of a checkpoint's state; raises UnreadableError for what is none."""

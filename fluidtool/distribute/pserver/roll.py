@@ -8,15 +8,17 @@ from what an older process of it may still send.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import field
 from enum import Enum
+from typing import Any
 
 from fluidtool.distribute.pserver.rounds import Asked
 from fluidtool.records import dataclass
 
 Terms = dict[int, int]  # by trainer
 AHEAD = 2  # rounds after the last update whose gradients are kept
+SETS = ("expected", "leaving", "finished")  # of trainers, in a roll
 KEPT = 4  # rounds whose trainers are remembered: other servers are at most two behind
 
 
@@ -179,6 +181,34 @@ class Roll:
         """The update of the round is done."""
         self.is_updating = False
         self.number += 1
+
+
+def state_of(roll: Roll) -> dict[str, Any]:
+    """A roll in terms of JSON."""
+    return {
+        "number": roll.number,
+        "least": roll.least,
+        "last_term": roll.last_term,
+        "is_open": roll.is_open,
+        "is_updating": roll.is_updating,
+        "members": numbers_of(roll.members),
+        "sent": numbers_of(roll.sent),
+        "joining": [[trainer, each.term, each.number] for trainer, each in roll.joining.items()],
+        "counted": [[number, numbers_of(terms)] for number, terms in roll.counted.items()],
+        **{name: sorted(getattr(roll, name)) for name in SETS},
+    }
+
+
+def roll_of(state: Mapping[str, Any]) -> Roll:
+    """The other way round."""
+    found = Roll(state["number"], state["least"], state["last_term"])
+    found.is_open, found.is_updating = state["is_open"], state["is_updating"]
+    found.members, found.sent = terms_of(state["members"]), terms_of(state["sent"])
+    found.joining = {trainer: Joining(term, number) for trainer, term, number in state["joining"]}
+    found.counted = {number: terms_of(terms) for number, terms in state["counted"]}
+    for name in SETS:
+        setattr(found, name, set(state[name]))
+    return found
 
 
 def numbers_of(terms: Terms) -> list[int]:

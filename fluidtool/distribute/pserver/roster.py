@@ -89,6 +89,18 @@ class Roster:
         """Whether a trainer is finished."""
         return trainer in self._completed
 
+    @property
+    def finished(self) -> list[int]:
+        """The trainers that are finished."""
+        with self._lock:
+            return sorted(self._completed)
+
+    def finish(self, trainers: Iterable[int]) -> None:
+        """Note that these trainers, and no others, are finished."""
+        with self._lock:
+            self._completed = {int(trainer) for trainer in trainers}
+            self._completions = len(self._completed)
+
     def missing(self, arrived: Iterable[int]) -> list[int]:
         """The trainers that are neither finished nor among these."""
         return sorted({*range(self.trainers)} - self._completed - {*arrived})

@@ -29,6 +29,11 @@ from fluidtool.distribute.pserver.elasticity import Elasticity
 from fluidtool.distribute.pserver.expected import expected_of
 from fluidtool.distribute.pserver.ledger import Ledger, ledger_of
 from fluidtool.distribute.pserver.limits import limits_from
+from fluidtool.distribute.pserver.replicas.copied import Copied
+from fluidtool.distribute.pserver.replicas.making import Replication
+from fluidtool.distribute.pserver.replicas.replica import Replica
+from fluidtool.distribute.pserver.replicas.rounds import CopiedFollower, CopiedRegistrar, Steady
+from fluidtool.distribute.pserver.replicas.updates import CopiedUpdates
 from fluidtool.distribute.pserver.server import ParameterServer
 from fluidtool.distribute.pserver.store import Store
 from fluidtool.distribute.pserver.synchronous import SynchronousServer
@@ -60,12 +65,14 @@ def serve_parameters(context: OpContext) -> None:
     _port_file().unlink(missing_ok=True)  # a killed process that had this number may have left it
     name = _role(context, description)
     schedule, traffic = Schedule.from_environment(environment, name), Traffic() if environment.get(METRICS) else None
+    replication = Replication.from_environment(environment, description)
+    endpoint = description.endpoint if replication is None else replication.endpoint
     with parameter_server(context, description, environment, schedule) as server, _stopping_at_signals(server.stop):
         options = fitted(Options.from_environment(environment), context.op.block.program, description)
-        transport = serve(description.endpoint, server, options, lost=server.lost, traffic=traffic)
+        transport = serve(endpoint, server, options, lost=server.lost, traffic=traffic)
         grace = FAILED_GRACE
         try:
-            with _told(context, description.endpoint, transport.port), _measured(server, name, traffic, environment):
+            with _told(context, endpoint, transport.port), _measured(server, name, traffic, environment):
                 server.serve()
             if not server.roster.live:
                 time.sleep(LINGER)
@@ -80,7 +87,7 @@ def parameter_server(
     description: ServerDescription,
     environment: Mapping[str, str],
     schedule: Schedule | None = None,
-) -> Iterator[ParameterServer]:
+) -> Iterator[ParameterServer | Replica]:
     """The server of a program, its blocks bound to the run's scope; it continues from the schedule's checkpoint."""
     with telling(context, environment) as tell:
         yield from _made(context, description, environment, schedule, tell)
@@ -92,9 +99,10 @@ def _made(
     environment: Mapping[str, str],
     schedule: Schedule | None,
     tell: Tell,
-) -> Iterator[ParameterServer]:
+) -> Iterator[ParameterServer | Replica]:
     """The server, while somebody uses it."""
     locks, limits, elastic = Locks(), limits_from(environment), Elasticity.from_environment(environment)
+    replication, name = Replication.from_environment(environment, description), _role(context, description)
     if elastic is not None:
         elastic.check(description.trainers)
     _declare(context)
@@ -108,30 +116,50 @@ def _made(
     if not description.is_sync:
         blocks = gradient_blocks(context, description, locks, resumed=resumed is not None)
         store.start_asynchronous()
+        common = store, roster, limits, description, blocks
+        begins = partial(save, 0, is_last=True)  # restarted before the next one, it must begin with the same values
+        if replication is not None:
+            copies = replication.copies(name, environment, tell)
+            yield replication.replica(
+                CopiedUpdates(
+                    *common,
+                    copies=copies,
+                    first_step=first,
+                    ledger=ledger,
+                    after_step=copies.as_primary(save),
+                    at_end=copies.as_primary(partial(save, is_last=True)),
+                ),
+                environment,
+                begins if resumed is None else lambda: None,
+            )
+            return
         if resumed is None:
-            save(0, is_last=True)  # a server that is restarted before the next one must begin with the same values
+            begins()
         yield AsynchronousServer(
-            store,
-            roster,
-            limits,
-            description,
-            blocks,
-            first_step=first,
-            ledger=ledger,
-            after_step=save,
-            at_end=partial(save, is_last=True),
+            *common, first_step=first, ledger=ledger, after_step=save, at_end=partial(save, is_last=True)
         )
         return
     updates = UpdateBlocks(context, description, locks)
-    common = store, roster, limits, description.endpoint, updates.expected, updates.run
+    rounds = store, roster, limits, description.endpoint, updates.expected, updates.run
     try:
-        if elastic is not None:
+        if replication is not None:
+            copies = replication.copies(name, environment, tell)
+            options = {"copies": copies, "first_round": first, "after_round": copies.as_primary(save)}
+            kinds = CopiedRegistrar, CopiedFollower
+            server = (
+                Steady(*rounds, **options)
+                if elastic is None
+                else elastic_server(context, description, environment, elastic, tell, rounds, kinds, **options)
+            )
+            assert isinstance(server, Copied)
+            yield replication.replica(server, environment)
+        elif elastic is not None:
             yield elastic_server(
-                context, description, environment, elastic, tell, common, first_round=first, after_round=save
+                context, description, environment, elastic, tell, rounds, first_round=first, after_round=save
             )
         else:
             watch = watch_of(environment, tell)
-            yield SynchronousServer(*common, first_round=first, after_round=save, watch=watch)
+            yield SynchronousServer(*rounds, first_round=first, after_round=save, watch=watch)
     finally:
         updates.close()
 
@@ -245,7 +273,7 @@ def _told(context: OpContext, endpoint: str, port: int) -> Iterator[None]:
 
 
 def _measured(
-    server: ParameterServer, name: str, traffic: Traffic | None, environment: Mapping[str, str]
+    server: ParameterServer | Replica, name: str, traffic: Traffic | None, environment: Mapping[str, str]
 ) -> AbstractContextManager[None]:
     """Show metrics, if that is asked for."""
     if traffic is None:

@@ -8,15 +8,18 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from fluidtool.distribute.rpc.calls import Pending, Transport, UnaryTransport
 from fluidtool.distribute.rpc.handler import NUMBERED, TERM, Barrier, Message, NotFound, Refused, RemoteError, Value
-from fluidtool.distribute.rpc.lasting import LastingTransport
+from fluidtool.distribute.rpc.lasting import Lasting, LastingTransport
 from fluidtool.distribute.rpc.methods import COMPLETE, JOIN, LEAVE, POSITION, ROLL, SAVE, WITHOUT_BARRIER, Method
 from fluidtool.distribute.rpc.options import Options, load_grpc
+from fluidtool.distribute.rpc.replicated import ReplicatedTransport
 from fluidtool.distribute.rpc.service import CALL_KEY, OWN_SERVICE, TRAINER_KEY, VERSION, WHOLE_MESSAGES
-from fluidtool.distribute.rpc.sockets.line import Lines
+from fluidtool.distribute.rpc.sockets.line import Line, Lines
+from fluidtool.distribute.rpc.sockets.memory import Memory
 from fluidtool.distribute.rpc.sockets.offers import Offer, reached
 from fluidtool.distribute.rpc.statuses import DEADLINE_EXCEEDED, UNAVAILABLE, UNIMPLEMENTED, error_of
 from fluidtool.distribute.rpc.streaming import Stream
@@ -40,6 +43,8 @@ class Client:
     `post_*` return at once with what `wait` takes; what is posted together travels together. Every call has the deadline
     of the options. Errors are RemoteErrors. Threads may share a client.
     """
+
+    is_replicated = False
 
     def __init__(self, endpoint: str, trainer_id: int = 0, options: Options | None = None) -> None:
         self.endpoint, self.trainer_id = endpoint, trainer_id
@@ -131,6 +136,13 @@ class Client:
     def number_updates(self, step: int) -> None:
         """What is sent next belongs to this step, from 1, of an asynchronous job; a fetch barrier ends it."""
         self.step = NUMBERED + step
+
+    # -- copies of a server
+    def forward(self, message: Message, step: int) -> None:
+        """Pass on what a trainer has sent in a step."""
+        with self._lock:
+            self.step = step
+            self._post_unanswered(Method.SendVariable, message)
 
     # -- elastic jobs
     def join(self) -> tuple[int, int]:
@@ -356,7 +368,35 @@ class Client:
         options = (*CHANNEL, *self.options.security.channel_options())
         return self._grpc.secure_channel(self.endpoint, credentials, options=options)
 
+    def open_line(self, patience: float) -> Lasting:
+        """A connection of this client's name to a server that is fluidtool's; raises RemoteError."""
+        found = None
+        if self.options.sockets and not self.options.security.encrypted:
+            found = self._socket(patience)
+        return self._open_stream() if found is None else Line(found, self.options.limits, Memory())
+
+
+class ReplicatedClient(Client):
+    """The client of a server of which there are two copies. other: the endpoint of the second one."""
+
+    is_replicated = True
+
+    def __init__(self, endpoint: str, other: str, trainer_id: int, options: Options) -> None:
+        super().__init__(endpoint, trainer_id, options)
+        self._places = endpoint, other
+
+    def _choose(self) -> Transport:
+        """The copy that serves, whichever that is."""
+
+        def client_of(place: str, patience: float) -> Client:
+            return Client(place, self.trainer_id, replace(self.options, deadline=patience, retry_times=0))
+
+        return ReplicatedTransport(client_of, self._places, self.options)
+
 
 def connect(endpoint: str, trainer_id: int = 0, options: Options | None = None) -> Client:
-    """A client of the server at `endpoint`; it connects with the first call."""
-    return Client(endpoint, trainer_id, options)
+    """A client of the server at `endpoint`, or of both copies of it; it connects with the first call."""
+    other = None if options is None else options.replicas.get(endpoint)
+    if options is None or other is None:
+        return Client(endpoint, trainer_id, options)
+    return ReplicatedClient(endpoint, other, trainer_id, options)

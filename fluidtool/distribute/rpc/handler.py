@@ -12,7 +12,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import NamedTuple, Protocol
 
-from fluidtool.errors import EXIT_UNREADABLE, FluidError
+from fluidtool.errors import EXIT_SUPERSEDED, EXIT_UNREADABLE, FluidError
 from fluidtool.records import dataclass
 from fluidtool.tensor import LoDTensor, SelectedRows
 
@@ -56,6 +56,19 @@ class LeftOut(RemoteError):
     """The round goes on without this trainer, which may join again (ABORTED)."""
 
     code = "FT805"
+
+
+class Superseded(RemoteError):
+    """Another copy of this server serves in its place (FAILED_PRECONDITION)."""
+
+    code = "FT806"
+    exit_code = EXIT_SUPERSEDED
+
+
+class BothLost(RemoteError):
+    """Neither copy of a server is left (FAILED_PRECONDITION)."""
+
+    code = "FT807"
 
 
 class Waits(Exception):

@@ -21,6 +21,9 @@ ROLL = "ROLL@RECV"  # who takes part in the round of this trainer's step
 LEAVE = "LEAVE@RECV"  # this trainer takes part no more
 CLOSED = "CLOSED@RECV"  # by a server: whose gradients count in a round
 
+# Between the copies of a server, and by trainers.
+STATUS = "STATUS@COPY"  # whether a copy serves, since which term, and the number of its process
+
 
 class Method(IntEnum):
     """A method of the service; names are those of the wire, numbers are ours."""

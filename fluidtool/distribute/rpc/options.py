@@ -11,6 +11,7 @@ from fluidtool.distribute.rpc.wire import LARGEST_INT, Limits
 from fluidtool.errors import DeviceError, UsageError
 from fluidtool.records import dataclass
 
+REPLICAS = "FLUIDTOOL_REPLICAS"  # of each server, where its second copy listens
 CHUNK = 1 << 20  # bytes that travel in one chunk
 HEADER_ROOM = 1 << 20  # what a message may have beside its tensor
 
@@ -25,6 +26,7 @@ class Options:
     first_step: the step that a client starts in (FLUIDTOOL_RESUME_STEP).
     caller_bytes, all_bytes: how much of messages a server holds at a time, of one caller and of all; twice that, as
     streams have room of their own.
+    replicas: by the endpoint of a server, that of its second copy (FLUIDTOOL_REPLICAS).
     """
 
     deadline: float = 180.0
@@ -37,6 +39,7 @@ class Options:
     all_bytes: int = 8 * LARGEST_INT
     limits: Limits = field(default_factory=Limits)
     security: Security = field(default_factory=Security)
+    replicas: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Options:
@@ -48,7 +51,16 @@ class Options:
             sockets=environment.get("FLUIDTOOL_RPC", "") != "stream",
             first_step=_number(environment, "FLUIDTOOL_RESUME_STEP", 0),
             security=Security.from_environment(environment),
+            replicas=_replicas(environment.get(REPLICAS, "")),
         )
+
+
+def _replicas(text: str) -> dict[str, str]:
+    """ "HOST:PORT=HOST:PORT,…" """
+    pairs = [pair.split("=") for pair in text.split(",") if pair]
+    if any(len(pair) != 2 for pair in pairs):
+        raise UsageError(f"{REPLICAS} must be a list of HOST:PORT=HOST:PORT, found {text!r}")
+    return {endpoint: other for endpoint, other in pairs}
 
 
 def _number(environment: Mapping[str, str], name: str, default: int) -> int:

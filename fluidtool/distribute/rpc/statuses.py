@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fluidtool.distribute.rpc.handler import Gone, Late, LeftOut, NotFound, Refused, RemoteError
+from fluidtool.distribute.rpc.handler import BothLost, Gone, Late, LeftOut, NotFound, Refused, RemoteError, Superseded
 from fluidtool.errors import FluidError
 
 OK, INVALID_ARGUMENT, DEADLINE_EXCEEDED, NOT_FOUND, PERMISSION_DENIED = 0, 3, 4, 5, 7
@@ -23,7 +23,7 @@ _ERRORS: dict[int, type[RemoteError]] = {
 _STATUSES = (
     (NotFound, NOT_FOUND),
     (Refused, INVALID_ARGUMENT),
-    (Gone, FAILED_PRECONDITION),
+    ((Gone, Superseded, BothLost), FAILED_PRECONDITION),
     (LeftOut, ABORTED),
     (Late, DEADLINE_EXCEEDED),
 )

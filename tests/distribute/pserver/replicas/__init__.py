@@ -1,0 +1,1 @@
+"""Servers of which there are two copies."""
