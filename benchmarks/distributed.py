@@ -14,8 +14,9 @@ import socket
 import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -25,6 +26,7 @@ from benchmarks.rounds import import_path
 WORKER = Path(__file__).with_name("distributed_worker.py")
 SERVERS, TRAINERS, BURSTS = 2, 2, 4
 STEPS = {"mlp": 25, "sparse_ctr": 8}
+SCHEDULED = 2  # which clock of a process: that of all time on processors
 PROXIES = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")
 
 
@@ -58,9 +60,11 @@ def job(
     try:
         for role, number in roles:
             words = [python, str(WORKER), module, network, role, str(number), *tail]
-            output = subprocess.PIPE if role == "trainer" else subprocess.DEVNULL
+            pipe = subprocess.PIPE if role == "trainer" else subprocess.DEVNULL
             started.append(
-                subprocess.Popen(words, stdout=output, stderr=subprocess.DEVNULL, text=True, env=environment(module))
+                subprocess.Popen(
+                    words, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True, env=environment(module)
+                )
             )
         yield started
     finally:
@@ -88,13 +92,18 @@ class Speed:
 def measure(
     python: str, module: str, network: str, mode: str, servers: int = SERVERS, number: int = TRAINERS, steps: int = 0
 ) -> Speed:
-    """One job of so many servers and trainers. What servers use before the second burst does not count."""
+    """One job of so many servers and trainers. The first burst does not count.
+
+    All trainers begin a burst together: without barriers those that were started first would be done before the others begin.
+    """
     steps = steps or STEPS[network]
     with job(python, module, network, mode, steps, servers, number) as roles:
         trainers = roles[servers:]
         lines: list[list[list[str]]] = [[] for _ in trainers]
         used = []
         for burst in range(BURSTS):
+            for trainer in trainers:
+                _begin(trainer)
             for trainer, found in zip(trainers, lines, strict=True):
                 words = trainer.stdout.readline().split() if trainer.stdout is not None else []
                 if not words:
@@ -109,10 +118,17 @@ def measure(
     return Speed(steps / statistics.median(slowest), sum(each[:servers]), sum(each), float(lines[0][-1][1]))
 
 
+def _begin(trainer: subprocess.Popen[str]) -> None:
+    """Let a trainer go on; one that has ended is noticed when it says nothing."""
+    assert trainer.stdin is not None
+    with suppress(BrokenPipeError):
+        trainer.stdin.write("\n")
+        trainer.stdin.flush()
+
+
 def processor_seconds(process: int) -> float:
-    """What a process has used until now."""
-    words = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+    """What a process has used until now: on Linux to the nanosecond, by the clock that the kernel keeps for each process."""
+    return time.clock_gettime(~process << 3 | SCHEDULED)
 
 
 def row(name: str, found: dict[str, list[Speed]]) -> str:

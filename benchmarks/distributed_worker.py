@@ -1,7 +1,7 @@
 """One role of a job for the benchmark of distributed training: also for Python 3.7 and real Paddle.
 
-distributed_worker.py MODULE NETWORK ROLE INDEX ENDPOINTS TRAINERS STEPS BURSTS MODE; a trainer prints the seconds of each
-burst of steps, and the last loss.
+distributed_worker.py MODULE NETWORK ROLE INDEX ENDPOINTS TRAINERS STEPS BURSTS MODE; a trainer reads a line before each burst of
+steps, and prints its seconds and the last loss.
 """
 
 import importlib
@@ -39,6 +39,7 @@ def main():
     executor.run(fluid.default_startup_program())
     value = 0.0
     for _ in range(bursts):
+        sys.stdin.readline()
         start = time.perf_counter()
         for _ in range(steps):
             (value,) = executor.run(program, feed=feed, fetch_list=[loss])

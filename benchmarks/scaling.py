@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import NormalDist
-from typing import Any
 
+from benchmarks.scaling_points import message_seconds
 from benchmarks.simulation import WARM, Costs, Layout, Network, simulate
 
 FILE = Path(__file__).with_name("scaling.json")
@@ -154,12 +154,6 @@ def read_figures(network: str) -> tuple[Machine, Network, Job, Job, dict[str, fl
         assumed["variation"],
     )
     return machine, Network(line["bytes_per_second"], line["latency_seconds"]), dense, clicks, assumed
-
-
-def message_seconds(simulated: dict[str, Any]) -> float:
-    """Processor seconds of a synchronous server for a small message of a step of fourteen."""
-    load = simulated["costs"]["loads"]["sync"]
-    return float(load["wake"] / 14 + load["message"])
 
 
 def table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

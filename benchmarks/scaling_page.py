@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from benchmarks.scaling_points import Point, faults, is_quiet, table
+from benchmarks.scaling_points import compared, counted, faults, message_seconds, table
 
 FILE = Path(__file__).with_name("scaling.json")
 PAGE = Path(__file__).parents[1] / "docs" / "scaling.md"
@@ -18,8 +18,7 @@ def _mega(number: float) -> str:
 
 def measured_table(figures: dict[str, Any]) -> str:
     """What one machine measured."""
-    found, load = figures["measured"], figures["simulated"]["costs"]["loads"]["sync"]
-    message = 1e6 * (load["wake"] / 14 + load["message"])
+    found, message = figures["measured"], 1e6 * message_seconds(figures["simulated"])
     rows = [
         ("machine", f"{found['machine']}; load {found['load']} meanwhile, so each figure is the best of several runs"),
         (
@@ -55,21 +54,23 @@ def measured_table(figures: dict[str, Any]) -> str:
 def points_text(figures: dict[str, Any]) -> str:
     """Points as predicted and as measured, and how many of them are right."""
     found = figures["simulated"]
-    quiet = is_quiet(found)
-    wrong = faults(found, by_the_clock=quiet)
-    counted = len(found["points"]) * (1 + quiet)
-    clock = "" if quiet else ", so that times by the clock do not count"
+    count, rounds = counted(found), len(found["rounds"])
+    clock = sum(each is not None for _, each in compared(found).values())
     said = (
-        f"On {found['date']}, on {found['machine']}, {found['software']}; other work used {found['foreign']:.0%} of the "
-        f"processors{clock}.\n{counted - len(wrong)} of {counted} figures that count are within 15 %."
+        f"On {found['date']}, on {found['machine']}, {found['software']}; rounds measured: {rounds}, of which each figure is the "
+        f"median.\nNothing else ran in at least one round of {clock} of {len(compared(found))} jobs; the times of the others by "
+        f"the clock do not count.\n{count - len(faults(found))} of {count} figures that count are within 15 %."
     )
     return f"{said}\n\n{table(found)}"
 
 
 def messages_text(figures: dict[str, Any]) -> str:
     """What a message costs a server, by the number of trainers."""
-    points = [Point(**each) for each in figures["simulated"]["points"]]
-    loads = {(point.mode, point.trainers): point for point in points if point.variables == 6}
+    loads = {
+        (point.mode, point.trainers): servers.real / point.messages
+        for point, (servers, _) in compared(figures["simulated"]).items()
+        if point.variables == 6
+    }
     lines = [
         "| trainers | synchronous, a message | of 8 trainers | asynchronous, a message | of 8 trainers |",
         "|---|---|---|---|---|",
@@ -78,7 +79,7 @@ def messages_text(figures: dict[str, Any]) -> str:
         cells = [f"{trainers:,}"]
         for mode in ("sync", "async"):
             mine, first = loads[mode, trainers], loads[mode, 8]
-            cells += [f"{1e6 * mine.server / mine.messages:.1f} µs", f"{mine.server / first.server:.2f}"]
+            cells += [f"{1e6 * mine:.1f} µs", f"{mine / first:.2f}"]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 

@@ -47,7 +47,8 @@ class Network:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Who runs where. cores: of the one machine that everything shares; None: every process has a machine of its own.
+    """Who runs where. cores: that processes get of the one machine that everything shares, a part of one also; None: every
+    process has a machine of its own.
 
     alike: servers that do what the simulated ones do, beside them; a trainer's connection is shared by what goes to all.
     together: all trainers are one process, as in benchmarks.server_load.
@@ -55,7 +56,7 @@ class Layout:
 
     servers: int
     trainers: int
-    cores: int | None = None
+    cores: float | None = None
     alike: int = 1
     together: bool = False
 
@@ -90,7 +91,7 @@ class Clock:
 class Machine:
     """Shares its cores evenly among the processes that work."""
 
-    def __init__(self, clock: Clock, cores: int) -> None:
+    def __init__(self, clock: Clock, cores: float) -> None:
         self._clock, self._cores = clock, cores
         self._done, self._since = 0.0, 0.0  # what each of the working processes has got since the beginning
         self._ends: list[tuple[float, int, Then]] = []

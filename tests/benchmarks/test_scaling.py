@@ -8,6 +8,8 @@ import re
 import subprocess
 import sys
 from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,17 +28,19 @@ from benchmarks.scaling_page import filled
 from benchmarks.scaling_points import (
     JOBS,
     LOADS,
-    Job,
-    Point,
     Rates,
-    Run,
+    compared,
+    counted,
     faults,
+    groups,
     job,
     known_by,
+    measure,
     predicted,
     rates,
     table,
 )
+from benchmarks.scaling_runs import Point, Run, Runs
 from benchmarks.simulation import Network
 from tests.support.checkout import ROOT, child_environment
 
@@ -125,26 +129,25 @@ def test_the_slowest_of_many_workers_is_slower() -> None:
 
 
 # ---------------------------------------------------------------- points that were measured
-KNOWN = {
-    "loads": {"sync": {"wake": 2e-5, "message": 1e-5, "update": 5e-5, "own_wake": 1e-6, "own_message": 1e-6}},
-    "jobs": {"mlp sync": {"trainer": 0.01, "serve": 0.004, "update": 0.001}},
-}
-KNOWN["loads"]["async"] = KNOWN["loads"]["sync"] | {"update": 0.0}
+LOAD = {"wake": 2e-5, "message": 1e-5, "update": 5e-5, "own_wake": 1e-6, "own_message": 1e-6}
+MLP = {"trainer": 0.01, "serve": 0.004, "update": 0.001, "trainer_more": 0.002, "serve_more": 0.003, "used": 1.0}
+KNOWN: dict[str, Any] = {"loads": {"sync": LOAD, "async": LOAD}, "jobs": {"mlp sync": MLP}}
 
 
+@pytest.mark.parametrize("mode", ["sync", "async"])
 @pytest.mark.parametrize("trainers", [8, 1000])
-def test_a_load_costs_a_server_its_messages_and_its_part_of_the_update(trainers: int) -> None:
-    found = predicted(Point("load", "sync", 1, trainers, 6), KNOWN, cores=2)
-    assert found.server == pytest.approx(2e-5 + 14 * 1e-5 + 6 * 5e-5 / trainers)
+def test_a_load_costs_a_server_its_messages_and_its_part_of_the_round(mode: str, trainers: int) -> None:
+    point = Point("load", mode, 1, trainers, 6)
+    found = predicted(point, KNOWN, cores=2)
+    assert found.server == pytest.approx(2e-5 + point.messages * 1e-5 + 6 * 5e-5 / trainers)
     # The process of the trainers has less to do than the server, which is what a step takes.
     assert found.seconds == pytest.approx(trainers * found.server, rel=0.2)
 
 
-def test_two_servers_share_the_bytes_of_a_job_but_not_its_barriers() -> None:
-    one, two = (predicted(Point("mlp", "sync", servers, 2), KNOWN, cores=4) for servers in (1, 2))
+def test_a_second_server_adds_what_was_measured_with_one_trainer() -> None:
+    one, two = (predicted(Point("mlp", "sync", servers, 2), KNOWN, cores=8) for servers in (1, 2))
     assert one.server == pytest.approx(0.004 + 0.001 / 2)
-    assert two.server == pytest.approx(one.server + 4e-5)
-    assert two.seconds < one.seconds
+    assert two.server == pytest.approx(0.004 + (0.003 + 0.001) / 2)
 
 
 def test_roles_share_the_cores_of_their_machine() -> None:
@@ -152,26 +155,83 @@ def test_roles_share_the_cores_of_their_machine() -> None:
     assert many < few and few == pytest.approx(4 * (0.01 + 0.004) / 2 + 0.001, rel=0.2)
 
 
-def test_what_is_predicted_wrong_is_told() -> None:
+def found_with(*points: Point, rounds: int = 1) -> dict[str, Any]:
+    return {"cores": 2, "rounds": [{"costs": KNOWN, "points": [asdict(point) for point in points]}] * rounds}
+
+
+def measured(factor: float = 1.0, foreign: float = 0.0) -> Point:
     point = predicted(Point("load", "sync", 1, 8, 6), KNOWN, cores=2)
-    right, wrong = asdict(point), asdict(replace(point, server=point.server / 1.2))
-    found = {"costs": KNOWN, "cores": 2, "foreign": 0.0, "points": [right, wrong]}
-    assert faults(found, by_the_clock=True) == ["load sync, 1 servers, 8 trainers: servers' time +20%"]
-    assert "+20%" in table(found)
+    return replace(point, server=point.server / factor, foreign=foreign)
 
 
-def test_costs_come_from_loads_of_other_sizes_than_the_points() -> None:
-    assert not {*known_by([*LOADS, *JOBS])} & {*LOADS, *JOBS}
+def test_what_is_predicted_wrong_is_told() -> None:
+    found = found_with(measured(1.2))
+    assert faults(found) == ["load sync, 1 servers, 8 trainers: servers' time +20%"]
+    assert "+20%" in table(found) and counted(found) == 2
 
 
-def test_what_messages_and_updates_cost_is_found_again() -> None:
+def test_a_step_by_the_clock_counts_only_where_nothing_else_ran() -> None:
+    found = found_with(replace(measured(foreign=0.5), seconds=9.0))
+    assert not faults(found) and counted(found) == 1
+    assert "| – | – | – |" in table(found)
+
+
+def test_the_median_of_the_rounds_counts() -> None:
+    found = {"cores": 2, "rounds": [found_with(measured(by))["rounds"][0] for by in (1.0, 1.1, 1.9)]}
+    ((servers, _),) = compared(found).values()
+    assert servers.error == pytest.approx(0.1)
+    assert "+10% (+0% to +90%)" in table(found)
+
+
+def test_costs_come_from_other_jobs_than_the_points() -> None:
+    known = {point for group in groups([*LOADS, *JOBS]) for point in known_by(group)}
+    assert not known & {*LOADS, *JOBS}
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_what_messages_and_updates_cost_is_found_again(mode: str) -> None:
     runs = {
         point: Run(1.0, 2e-5 + point.messages * 1e-5 + point.variables * 5e-5 / point.trainers, point.messages * 1e-6)
-        for point in known_by([Point("load", "sync", 1, 8, 6)])
+        for point in known_by(("load", mode))
     }
-    assert asdict(rates("sync", runs)) == pytest.approx(asdict(Rates(2e-5, 1e-5, 5e-5, 0.0, 1e-6)))
+    assert asdict(rates(mode, runs)) == pytest.approx(asdict(Rates(2e-5, 1e-5, 5e-5, 0.0, 1e-6)))
 
 
 def test_what_a_job_costs_is_found_again() -> None:
-    runs = {Point("mlp", "sync", 1, trainers): Run(1.0, 0.004 + 0.001 / trainers, 0.01) for trainers in (1, 2)}
-    assert asdict(job("mlp", "sync", runs)) == pytest.approx(asdict(Job(0.01, 0.004, 0.001)))
+    alone, both, split = known_by(("mlp", "sync"))
+    known = {"jobs": {"mlp sync": MLP | {"used": 0.8}}}
+    seconds = predicted(both, known, cores=2).seconds
+    runs = {alone: Run(1.0, 0.005, 0.01), both: Run(seconds, 0.0045, 0.01), split: Run(1.0, 0.008, 0.012)}
+    assert asdict(job(("mlp", "sync"), runs, cores=2)) == pytest.approx(MLP | {"used": 0.8})
+
+
+def test_a_job_gets_at_most_all_of_the_processors() -> None:
+    alone, both, split = known_by(("mlp", "sync"))
+    runs = {alone: Run(1e-3, 0.005, 0.01), both: Run(1e-3, 0.0045, 0.01), split: Run(1e-3, 0.008, 0.012)}
+    assert job(("mlp", "sync"), runs, cores=2).used == 1.0
+
+
+def test_measuring_goes_on_where_the_last_process_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Point] = []
+
+    def run(point: Point) -> Run:
+        made.append(point)
+        return Run(1.0, 1.0 + len(made), 1.0)
+
+    monkeypatch.setattr("benchmarks.scaling_runs.run", run)
+    points = [JOBS[0]]
+    for _ in range(3):
+        assert measure(points, 1, Runs(tmp_path / "runs", seconds=0.0)) is None
+    found = measure(points, 1, Runs(tmp_path / "runs", seconds=0.0))
+    assert made == [*known_by(("mlp", "sync")), *points]
+    assert found is not None and found["rounds"][0]["points"][0]["server"] == 5.0
+
+
+def test_a_run_beside_other_work_is_made_again_and_the_quietest_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    foreign = iter([0.3, 0.5, 0.02, 0.0])
+    monkeypatch.setattr("benchmarks.scaling_runs.run", lambda point: Run(1.0, 1.0, 1.0, next(foreign)))
+    runs = Runs()
+    assert runs.make(0, JOBS[0], "round 1") and runs.make(1, JOBS[0], "round 2")
+    assert runs.of_round(0)[JOBS[0]].foreign == 0.3  # of two
+    assert runs.of_round(1)[JOBS[0]].foreign == 0.02
+    assert next(foreign) == 0.0

@@ -27,6 +27,7 @@ from fluidtool.distribute.pserver.description import ServerDescription, describe
 from fluidtool.distribute.pserver.elastic_job import elastic_server, roster_of, telling, watch_of
 from fluidtool.distribute.pserver.elasticity import Elasticity
 from fluidtool.distribute.pserver.expected import expected_of
+from fluidtool.distribute.pserver.garbage import seldom_collected
 from fluidtool.distribute.pserver.ledger import Ledger, ledger_of
 from fluidtool.distribute.pserver.limits import limits_from
 from fluidtool.distribute.pserver.replicas.copied import Copied
@@ -72,7 +73,8 @@ def serve_parameters(context: OpContext) -> None:
         transport = serve(endpoint, server, options, lost=server.lost, traffic=traffic)
         grace = FAILED_GRACE
         try:
-            with _told(context, endpoint, transport.port), _measured(server, name, traffic, environment):
+            told = _told(context, endpoint, transport.port)
+            with told, _measured(server, name, traffic, environment), seldom_collected():
                 server.serve()
             if not server.roster.live:
                 time.sleep(LINGER)
