@@ -176,6 +176,13 @@ def squeezed_b0(data: Any, before: int) -> Any:
     return squeezed(data, max(before // 4, 1), layers.sigmoid, "swish")
 
 
+def excited(data: Any, inner: int) -> Any:
+    """Squeeze and excite by products, as the models of Paddle 1.8 have it."""
+    mean = layers.pool2d(data, pool_type="avg", global_pooling=True)
+    factors = layers.fc(layers.fc(mean, inner, act="relu"), data.shape[1], act="sigmoid")
+    return layers.elementwise_mul(data, factors, axis=0)
+
+
 def se_resnext50() -> Built:
     """SE-ResNeXt-50, 32 groups of 4 channels."""
     image = layers.data("image", [3, 224, 224])
@@ -186,7 +193,7 @@ def se_resnext50() -> Built:
             shortcut = convolution(data, channels * 2, 1, stride, act=None) if block == 0 else data
             branch = convolution(convolution(data, channels, 1), channels, 3, stride, groups=32)
             branch = convolution(branch, channels * 2, 1, act=None)
-            branch = squeezed(branch, channels * 2 // 16, layers.sigmoid)
+            branch = excited(branch, channels * 2 // 16)
             data = layers.elementwise_add(shortcut, branch, act="relu")
     return ["image"], [classes(data)]
 
