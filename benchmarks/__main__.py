@@ -23,7 +23,7 @@ from typing import Any
 from benchmarks import full_models, growth, keeping
 from benchmarks.engines import engines, machine, processors
 from benchmarks.inference_networks import NETWORKS, write
-from benchmarks.latency import CASES, cold_processes, latency
+from benchmarks.latency import CASES, COLD, cold_processes, latency
 from benchmarks.rounds import ROOT, Engine
 from benchmarks.tables import tables
 from benchmarks.training import peers, trained
@@ -42,7 +42,7 @@ def latency_part(options: argparse.Namespace, present: Sequence[Engine]) -> list
 
 def cold_part(options: argparse.Namespace, present: Sequence[Engine]) -> list[Any]:
     settings = options.cold, options.threads
-    found = [cold_processes(options.models, name, present, *settings) for name in options.networks]
+    found = [cold_processes(options.models, name, present, *settings) for name in options.networks if name in COLD]
     return together("cold", found)
 
 

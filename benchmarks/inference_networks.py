@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import image_networks as of
 from benchmarks.feeds import with_lod
 from fluidtool import fluid
 
@@ -32,55 +33,9 @@ class Network:
 
 
 # ---------------------------------------------------------------- images
-def convolution(data: Any, channels: int, size: int, stride: int = 1, groups: int = 1, act: str | None = "relu") -> Any:
-    """Convolution and batch_norm. Where it ends a residual branch (no `act`) it is scaled down, so that sums stay small."""
-    weights = fluid.ParamAttr(initializer=fluid.initializer.MSRA(uniform=False))
-    data = layers.conv2d(
-        data, channels, size, stride, (size - 1) // 2, groups=groups, param_attr=weights, bias_attr=False
-    )
-    low, high = (0.6, 1.2) if act else (0.1, 0.3)
-    scale = fluid.ParamAttr(initializer=fluid.initializer.Uniform(low, high))
-    return layers.batch_norm(data, act=act, is_test=True, param_attr=scale)
-
-
-def classes(data: Any) -> Any:
-    data = layers.pool2d(data, pool_type="avg", global_pooling=True)
-    return layers.fc(data, 1000, act="softmax")
-
-
-def resnet50() -> tuple[list[str], list[Any]]:
-    image = layers.data("image", [3, 224, 224])
-    data = layers.pool2d(convolution(image, 64, 7, 2), 3, "max", 2, 1)
-    for stage, (blocks, channels) in enumerate(((3, 64), (4, 128), (6, 256), (3, 512))):
-        for block in range(blocks):
-            stride = 2 if block == 0 and stage > 0 else 1
-            shortcut = convolution(data, channels * 4, 1, stride, act=None) if block == 0 else data
-            branch = convolution(convolution(data, channels, 1), channels, 3, stride)
-            data = layers.elementwise_add(shortcut, convolution(branch, channels * 4, 1, act=None), act="relu")
-    return ["image"], [classes(data)]
-
-
-def mobilenet_v1() -> tuple[list[str], list[Any]]:
-    image = layers.data("image", [3, 224, 224])
-    data, channels = convolution(image, 32, 3, 2), 32
-    for wider, stride in (
-        (64, 1),
-        (128, 2),
-        (128, 1),
-        (256, 2),
-        (256, 1),
-        (512, 2),
-        *[(512, 1)] * 5,
-        (1024, 2),
-        (1024, 1),
-    ):
-        data = convolution(data, channels, 3, stride, groups=channels)
-        data, channels = convolution(data, wider, 1), wider
-    return ["image"], [classes(data)]
-
-
-def image_feeds(random: np.random.RandomState) -> Feeds:
-    return {"image": random.randn(1, 3, 224, 224).astype("float32")}
+def images(size: tuple[int, int] = (224, 224)) -> Callable[[np.random.RandomState], Feeds]:
+    """Makes one image of this size."""
+    return lambda random: {"image": random.randn(1, 3, *size).astype("float32")}
 
 
 # ---------------------------------------------------------------- sequences
@@ -150,10 +105,18 @@ def lstm_feeds(random: np.random.RandomState) -> Feeds:
 
 
 NETWORKS = {
-    "resnet50": Network(resnet50, image_feeds, "ResNet-50, 224 x 224"),
-    "mobilenet_v1": Network(mobilenet_v1, image_feeds, "MobileNet-V1, 224 x 224"),
+    "resnet50": Network(of.resnet50, images(), "ResNet-50, 224 x 224"),
+    "mobilenet_v1": Network(of.mobilenet_v1, images(), "MobileNet-V1, 224 x 224"),
     "bert_base": Network(bert(), bert_feeds(), "BERT-base, 128 words"),
     "lstm": Network(lstm, lstm_feeds, "LSTM 2 x 256, 128 words"),
+    "mobilenet_v2": Network(of.mobilenet_v2, images(), "MobileNet-V2, 224 x 224"),
+    "mobilenet_v3_small": Network(of.mobilenet_v3(of.SMALL, 576, 1024), images(), "MobileNet-V3 small, 224 x 224"),
+    "mobilenet_v3_large": Network(of.mobilenet_v3(of.LARGE, 960, 1280), images(), "MobileNet-V3 large, 224 x 224"),
+    "efficientnet": Network(of.efficientnet, images(), "EfficientNet-B0, 224 x 224"),
+    "yolo": Network(of.yolo, images((416, 416)), "YOLOv3 tiny, 416 x 416"),
+    "db": Network(of.db, images((320, 320)), "DB, 320 x 320"),
+    "crnn": Network(of.crnn, images((32, 320)), "CRNN, 32 x 320"),
+    "se_resnext50": Network(of.se_resnext50, images(), "SE-ResNeXt-50, 224 x 224"),
 }
 
 

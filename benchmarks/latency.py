@@ -9,9 +9,12 @@ from typing import Any
 
 from benchmarks import int8_models, onnx_models
 from benchmarks.engines import OURS
+from benchmarks.inference_networks import NETWORKS
 from benchmarks.rounds import Absent, Engine, Worker, cold, median_ratio, take_turns
 
-CASES = (("resnet50", 1), ("resnet50", 8), ("mobilenet_v1", 1), ("bert_base", 1), ("lstm", 1))
+COLD = ("resnet50", "mobilenet_v1", "bert_base", "lstm")
+"""The networks that whole processes run."""
+CASES = (("resnet50", 8), *((name, 1) for name in NETWORKS))
 PRECISIONS = {"bf16": ("resnet50", "mobilenet_v1", "bert_base"), "int8": ("resnet50", "mobilenet_v1")}
 """The networks that are measured with numbers of fewer bits: where weights and products are what counts."""
 

@@ -1,4 +1,6 @@
-"""The networks as ONNX files, for ONNX Runtime and OpenVINO: the engine's own translation; the LSTM by hand."""
+"""The networks as ONNX files, for ONNX Runtime and OpenVINO: the engine's own translation, or `fluidtool convert` where a
+network has more than that knows; the LSTM by hand.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,7 @@ import fluidtool
 from fluidtool.runtime.engines.delegate.translating import translate
 from fluidtool.runtime.engines.onnxruntime import OnnxGraph
 from fluidtool.runtime.graph.importers.refusals import every_attribute
+from fluidtool.runtime.graph.ir import UnsupportedError
 from fluidtool.runtime.graph.pipeline import import_region
 from fluidtool.runtime.graph.spec import RegionSpec
 
@@ -25,10 +28,13 @@ def write(folder: Path, batch: int) -> Path:
         inputs = {name: np.concatenate([stored[f"in_{name}"]] * batch) for name in model.feeds}
     types = {op.type for op in model.program.global_block().ops}
     graph = OnnxGraph()
-    if "lstm" in types:
-        outputs, shapes = lstm(model, graph, inputs), [(1, 2)]
-    else:
-        outputs, shapes = whole(model, graph, inputs)
+    try:
+        if "lookup_table" in types and "lstm" in types:
+            outputs, shapes = lstm(model, graph, inputs), [(1, 2)]
+        else:
+            outputs, shapes = whole(model, graph, inputs)
+    except UnsupportedError:
+        return converted(folder, path, batch)
     import onnx
 
     message = onnx.load_from_string(graph.model(outputs, shapes))
@@ -36,6 +42,18 @@ def write(folder: Path, batch: int) -> Path:
         if tensor.name in graph.large:
             tensor.CopyFrom(onnx.numpy_helper.from_array(graph.large[tensor.name], tensor.name))
     onnx.save(message, str(path))
+    return path
+
+
+def converted(folder: Path, path: Path, batch: int) -> Path:
+    """By `fluidtool convert`, for this batch and no other."""
+    import onnx
+
+    fluidtool.convert(folder / "model.pdmodel", path)
+    message = onnx.load(str(path))
+    for value in message.graph.input:
+        value.type.tensor_type.shape.dim[0].dim_value = batch
+    onnx.save(onnx.shape_inference.infer_shapes(message), str(path))
     return path
 
 

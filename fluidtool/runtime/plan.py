@@ -53,8 +53,9 @@ class Plan:
             raise ProgramError(f"the program cannot run: it {fault}")
         # Engines share memory themselves, and fuse by who reads what.
         compiled = self.engine is not None
-        if not compiled or any(trains(op) for block in self.program.blocks for op in block.ops):
-            keep_freed_memory()  # training runs operator by operator, each with new arrays
+        blocks = self.program.blocks
+        if not compiled or len(blocks) > 1 or any(trains(op) for block in blocks for op in block.ops):
+            keep_freed_memory()  # training and loops run operator by operator, each with new arrays
         given = self.program
         self.program = given.known(with_original_names, given) if compiled else unshared(given, self.fetches)
 

@@ -22,7 +22,8 @@ from fluidtool.ops.rnn.packing import pack_sequences
 from fluidtool.ops.schema import TensorMeta
 
 
-def _check_projection(ctx: OpContext | InferContext, ProjWeight: Any, size: int) -> None:
+def check_projection(ctx: OpContext | InferContext, ProjWeight: Any, size: int) -> None:
+    """Raise what `ctx.error` makes unless the projection has the rows of the hidden state."""
     shape = tuple(ProjWeight.shape)
     if len(shape) != 2 or (size > 0 and shape[0] != size):
         raise ctx.error(f"input ProjWeight must be [hidden size {size}, projection size], found shape {shape}")
@@ -77,7 +78,7 @@ def lstmp(
     """
     xp = ctx.xp
     size = check_gate_shapes(ctx, Input, Weight, Bias, use_peepholes, ProjWeight.shape[-1])
-    _check_projection(ctx, ProjWeight, size)
+    check_projection(ctx, ProjWeight, size)
     act = _projection_activation(ctx, proj_activation, cell_activation)
     packing = pack_sequences(ctx, "Input", len(Input), is_reverse)
     check_pair(ctx, H0, C0)
@@ -115,7 +116,7 @@ def _(
     use_peepholes: bool,
 ) -> dict[str, TensorMeta]:
     size = check_gate_shapes(ctx, Input, Weight, Bias, use_peepholes, ProjWeight.shape[-1])
-    _check_projection(ctx, ProjWeight, size)
+    check_projection(ctx, ProjWeight, size)
     frame = Input.with_shape((Input.shape[0], size))
     return {
         "Projection": Input.with_shape((Input.shape[0], ProjWeight.shape[1])),

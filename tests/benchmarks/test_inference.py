@@ -30,6 +30,14 @@ from fluidtool.passes.cost import count, input_metas
         ("mobilenet_v1", 0.569e9, 4.25e6),
         ("bert_base", 11.2e9, 109.5e6),
         ("lstm", 0.1175e9, 1.58e6),
+        ("mobilenet_v2", 0.301e9, 3.54e6),
+        ("mobilenet_v3_small", 0.0565e9, 2.55e6),
+        ("mobilenet_v3_large", 0.217e9, 5.5e6),
+        ("efficientnet", 0.386e9, 5.33e6),
+        ("yolo", 2.78e9, 8.86e6),
+        ("db", 0.477e9, 0.952e6),
+        ("crnn", 0.0588e9, 1.087e6),
+        ("se_resnext50", 4.23e9, 27.6e6),
     ],
 )
 def test_the_networks_have_the_known_sizes(name: str, multiply_adds: float, parameters: float) -> None:

@@ -107,6 +107,35 @@ CALLS: dict[
         | {"hidden_before": 15, "cell_before": 15, "initial_hidden_grad": 9, "initial_cell_grad": 9}
         | PACKING,
     ),
+    abi.ProjectedLstm: (
+        PACKED | {"peepholes": 1, "fed_back": 2},
+        {
+            "source": 60,
+            "weights": 2 * 16,
+            "projection": 3 * 8,
+            "bias": 21,
+            "initial_out": 6,
+            "initial_cell": 9,
+            "out": 10,
+        }
+        | {"hidden": 15, "cell": 15, "gates": 60, "activated": 15, "scratch": (SIZE + 2) * 2 * TASKS}
+        | PACKING,
+    ),
+    abi.ProjectedLstmGradient: (
+        PACKED | {"fed_back": 2},
+        {
+            "out_grad": 10,
+            "weights": 12 * 8,
+            "projection": 2 * 8,
+            "bias": 12,
+            "initial_out": 6,
+            "initial_cell": 9,
+            "out": 10,
+        }
+        | {"cell": 15, "gates": 60, "activated": 15, "scratch": (6 * SIZE + 2) * 2 * TASKS, "source_grad": 60}
+        | {"projected_grad": 10, "out_before": 10, "cell_before": 15, "initial_out_grad": 6, "initial_cell_grad": 9}
+        | PACKING,
+    ),
     abi.PoolSequences: (
         {"sequences": 3, "columns": 5, "source_rows": 7},
         {"source": 35, "out": 15, "offsets": 8},
@@ -127,7 +156,7 @@ CALLS: dict[
 }
 ENTROPIES = (abi.CrossEntropy, abi.CrossEntropyGradient)  # of labels or of probabilities
 UPDATES = (abi.Descend, abi.Momentum, abi.Adam, abi.Adagrad, abi.Rmsprop, abi.Ftrl)
-RECURRENT = (abi.Lstm, abi.LstmGradient, abi.Gru, abi.GruGradient)
+RECURRENT = (abi.Lstm, abi.LstmGradient, abi.ProjectedLstm, abi.ProjectedLstmGradient, abi.Gru, abi.GruGradient)
 SEQUENCES = (abi.PoolSequences, abi.SoftmaxSequences)
 GOOD_TABLES: dict[Kernel, tuple[str, list[Any]]] = {
     abi.DepthwisePlanes: ("offsets", [0, 1, 2, 6, 7, 8, 12, 13, 14]),

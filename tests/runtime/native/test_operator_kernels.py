@@ -249,6 +249,80 @@ def test_lstm_keeps_numbers_that_are_none() -> None:
     np.testing.assert_array_equal(np.isnan(got["Hidden"].numpy()), np.isnan(want["Hidden"].numpy()))
 
 
+def lstmp_feeds(lengths: list[int], size: int, fed_back: int, peepholes: bool, initial: bool) -> dict[str, Any]:
+    random = np.random.default_rng(2)
+
+    def floats(*shape: int) -> Any:
+        return (random.standard_normal(shape) * 0.2).astype(np.float32)
+
+    feeds = lstm_feeds(lengths, size, peepholes, initial) | {"Weight": floats(fed_back, 4 * size)}
+    if initial:
+        feeds["H0"] = floats(len(lengths), fed_back)
+    return feeds | {"ProjWeight": floats(size, fed_back) / size**0.5}
+
+
+def check_lstmp(
+    lengths: list[int], size: int, fed_back: int, peepholes: bool = False, initial: bool = False, **attrs: Any
+) -> None:
+    feeds = lstmp_feeds(lengths, size, fed_back, peepholes, initial)
+    attrs |= {"use_peepholes": peepholes}
+    kept = ["Projection", "Cell", "BatchGate", "BatchCellPreAct", "BatchHidden"]
+    forward = agree("lstmp", feeds, kept, **attrs)
+    out_grad = np.random.default_rng(1).standard_normal((sum(lengths), fed_back)).astype(np.float32)
+    grads = ["Input@GRAD", "Weight@GRAD", "ProjWeight@GRAD", "Bias@GRAD", *(["H0@GRAD", "C0@GRAD"] if initial else [])]
+    given = {slot: value for slot, value in (feeds | forward).items() if slot != "Input"}
+    agree("lstmp_grad", given | {"Projection@GRAD": out_grad}, grads, **attrs)
+
+
+@few
+@given(
+    st.lists(st.integers(0, 5), min_size=1, max_size=17).filter(any),
+    st.sampled_from([1, 3, 8, 9, 16, 17, 24]),
+    st.sampled_from([1, 2, 7, 8, 16, 19]),
+    st.booleans(),
+    st.booleans(),
+    st.booleans(),
+    st.lists(activations, min_size=4, max_size=4),
+)
+def test_lstmp(
+    lengths: list[int], size: int, fed_back: int, peepholes: bool, initial: bool, reverse: bool, names: list[str]
+) -> None:
+    slots = ("gate_activation", "cell_activation", "candidate_activation", "proj_activation")
+    check_lstmp(lengths, size, fed_back, peepholes, initial, is_reverse=reverse, **dict(zip(slots, names, strict=True)))
+
+
+@pytest.mark.parametrize(("size", "fed_back"), [(8, 30), (30, 8), (200, 90)])
+def test_lstmp_over_many_and_long_sequences(size: int, fed_back: int) -> None:
+    check_lstmp([40, 3, 0, 17, 33, 1, 40, 25, 2, 8, 60, 12, 5, 5, 31], size, fed_back, peepholes=True)
+
+
+def test_lstmp_takes_initial_cells_without_an_initial_projection() -> None:
+    feeds = lstmp_feeds([3, 1, 2], 5, 4, peepholes=False, initial=True)
+    del feeds["H0"]
+    agree("lstmp", feeds, ["Projection", "Cell"], use_peepholes=False)
+
+
+def test_lstmp_answers_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    answered = counted(monkeypatch, "lstmp"), counted(monkeypatch, "lstmp_grad")
+    check_lstmp([2, 3], 6, 4, initial=True)
+    assert answered == ([True], [True])
+
+
+@pytest.mark.parametrize("clip", ["cell_clip", "proj_clip"])
+def test_lstmp_with_bounds_is_left_to_numpy(clip: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    answered = counted(monkeypatch, "lstmp"), counted(monkeypatch, "lstmp_grad")
+    check_lstmp([2, 3], 6, 4, **{clip: 0.05})
+    assert answered == ([False], [False])
+
+
+@pytest.mark.parametrize("engine", ["numpy", "native"])
+def test_lstmp_says_what_does_not_fit(engine: str) -> None:
+    feeds = lstmp_feeds([3, 2], 4, 3, peepholes=False, initial=False)
+    feeds["ProjWeight"] = feeds["ProjWeight"][:3]
+    with pytest.raises(OperatorError, match=r"input ProjWeight must be \[hidden size 4, projection size\]"):
+        outputs_of("lstmp", feeds, ["Projection"], engine, use_peepholes=False)
+
+
 def gru_feeds(lengths: list[int], size: int, bias: bool, initial: bool) -> dict[str, Any]:
     random = np.random.default_rng(0)
 

@@ -14,7 +14,7 @@ P = TypeVar("P")
 
 WORDS = 45  # of 8 bytes, of a call
 FIRST = 4  # the word of the first pointer
-FINGERPRINT = 0xc637e471  # FT_ABI of src/abi.h
+FINGERPRINT = 0x685a03a3  # FT_ABI of src/abi.h
 
 
 class Kind(IntEnum):
@@ -116,6 +116,8 @@ class Kind(IntEnum):
     INT8_HALO = 93
     ROUND_TO_STEPS = 94
     PACK_INT8 = 95
+    PROJECTED_LSTM = 96
+    PROJECTED_LSTM_GRADIENT = 97
 
 
 class ActivationKind(IntEnum):
@@ -4975,6 +4977,157 @@ class PackInt8(Arguments[P]):
     def sizes(self) -> tuple[int, ...]:
         return (self.outputs, self.channels, self.taps, self.segments, self.segment_length, self.pixel,
             self.source_output, self.source_channel, self.source_tap,)
+
+    def floats(self) -> tuple[float, ...]:
+        return ()
+
+
+class ProjectedLstm(Arguments[P]):
+    """As lstm, but the hidden state is projected to fed_back numbers before it is fed back: weights [fed_back][4
+    size], projection [size][fed_back] packed; out [rows][fed_back] in rows as source, hidden in packed rows;
+    scratch: size and fed_back for each sequence."""
+
+    __slots__ = (
+        "source", "weights", "projection", "bias", "initial_out", "initial_cell", "out", "hidden", "cell", "gates",
+        "activated", "starts", "row_of", "scratch", "steps", "size", "fed_back", "task_sequences", "peepholes",
+        "gate_activation", "cell_activation", "candidate_activation", "projection_activation", "rows", "sequences",
+    )
+    kind = Kind.PROJECTED_LSTM
+    takes_activation = False
+    pointer_bytes = {
+        "source": 4, "weights": 4, "projection": 4, "bias": 4, "initial_out": 4, "initial_cell": 4, "out": 4,
+        "hidden": 4, "cell": 4, "gates": 4, "activated": 4, "starts": 8, "row_of": 8, "scratch": 4,
+    }
+    size_counts = {
+        "steps": 0, "size": 0, "fed_back": 0, "task_sequences": 0, "peepholes": 0, "gate_activation": 0,
+        "cell_activation": 0, "candidate_activation": 0, "projection_activation": 0, "rows": 0, "sequences": 0,
+    }
+    optional = ("initial_out", "initial_cell", )
+    float_names = ()
+    layout = Struct("@iiq3f14Q11q")
+
+    def __init__(
+        self, *, source: P, weights: P, projection: P, bias: P, initial_out: P | None = None, initial_cell: P | None
+        = None, out: P, hidden: P, cell: P, gates: P, activated: P, starts: P, row_of: P, scratch: P, steps: int,
+        size: int, fed_back: int, task_sequences: int, peepholes: int, gate_activation: int, cell_activation: int,
+        candidate_activation: int, projection_activation: int, rows: int, sequences: int,
+    ) -> None:
+        self.source = source
+        self.weights = weights
+        self.projection = projection
+        self.bias = bias
+        self.initial_out = initial_out
+        self.initial_cell = initial_cell
+        self.out = out
+        self.hidden = hidden
+        self.cell = cell
+        self.gates = gates
+        self.activated = activated
+        self.starts = starts
+        self.row_of = row_of
+        self.scratch = scratch
+        self.steps = steps
+        self.size = size
+        self.fed_back = fed_back
+        self.task_sequences = task_sequences
+        self.peepholes = peepholes
+        self.gate_activation = gate_activation
+        self.cell_activation = cell_activation
+        self.candidate_activation = candidate_activation
+        self.projection_activation = projection_activation
+        self.rows = rows
+        self.sequences = sequences
+
+    def pointers(self) -> tuple[P | None, ...]:
+        return (self.source, self.weights, self.projection, self.bias, self.initial_out, self.initial_cell,
+            self.out, self.hidden, self.cell, self.gates, self.activated, self.starts, self.row_of, self.scratch,)
+
+    def sizes(self) -> tuple[int, ...]:
+        return (self.steps, self.size, self.fed_back, self.task_sequences, self.peepholes, self.gate_activation,
+            self.cell_activation, self.candidate_activation, self.projection_activation, self.rows, self.sequences,)
+
+    def floats(self) -> tuple[float, ...]:
+        return ()
+
+
+class ProjectedLstmGradient(Arguments[P]):
+    """Its gradient, as lstm_gradient is that of lstm: weights and projection transposed and packed; projected_grad:
+    the gradient of the projection before its activation, in packed rows; out_before: what the step before gave, in
+    rows as source; scratch: 6 size and fed_back for each sequence."""
+
+    __slots__ = (
+        "out_grad", "weights", "projection", "bias", "initial_out", "initial_cell", "out", "cell", "gates",
+        "activated", "starts", "row_of", "scratch", "source_grad", "projected_grad", "out_before", "cell_before",
+        "initial_out_grad", "initial_cell_grad", "steps", "size", "fed_back", "task_sequences", "peepholes",
+        "gate_activation", "cell_activation", "candidate_activation", "projection_activation", "only_later", "rows",
+        "sequences",
+    )
+    kind = Kind.PROJECTED_LSTM_GRADIENT
+    takes_activation = False
+    pointer_bytes = {
+        "out_grad": 4, "weights": 4, "projection": 4, "bias": 4, "initial_out": 4, "initial_cell": 4, "out": 4,
+        "cell": 4, "gates": 4, "activated": 4, "starts": 8, "row_of": 8, "scratch": 4, "source_grad": 4,
+        "projected_grad": 4, "out_before": 4, "cell_before": 4, "initial_out_grad": 4, "initial_cell_grad": 4,
+    }
+    size_counts = {
+        "steps": 0, "size": 0, "fed_back": 0, "task_sequences": 0, "peepholes": 0, "gate_activation": 0,
+        "cell_activation": 0, "candidate_activation": 0, "projection_activation": 0, "only_later": 0, "rows": 0,
+        "sequences": 0,
+    }
+    optional = ("initial_out", "initial_cell", "cell_before", "initial_out_grad", "initial_cell_grad", )
+    float_names = ()
+    layout = Struct("@iiq3f19Q12q")
+
+    def __init__(
+        self, *, out_grad: P, weights: P, projection: P, bias: P, initial_out: P | None = None, initial_cell: P |
+        None = None, out: P, cell: P, gates: P, activated: P, starts: P, row_of: P, scratch: P, source_grad: P,
+        projected_grad: P, out_before: P, cell_before: P | None = None, initial_out_grad: P | None = None,
+        initial_cell_grad: P | None = None, steps: int, size: int, fed_back: int, task_sequences: int, peepholes:
+        int, gate_activation: int, cell_activation: int, candidate_activation: int, projection_activation: int,
+        only_later: int, rows: int, sequences: int,
+    ) -> None:
+        self.out_grad = out_grad
+        self.weights = weights
+        self.projection = projection
+        self.bias = bias
+        self.initial_out = initial_out
+        self.initial_cell = initial_cell
+        self.out = out
+        self.cell = cell
+        self.gates = gates
+        self.activated = activated
+        self.starts = starts
+        self.row_of = row_of
+        self.scratch = scratch
+        self.source_grad = source_grad
+        self.projected_grad = projected_grad
+        self.out_before = out_before
+        self.cell_before = cell_before
+        self.initial_out_grad = initial_out_grad
+        self.initial_cell_grad = initial_cell_grad
+        self.steps = steps
+        self.size = size
+        self.fed_back = fed_back
+        self.task_sequences = task_sequences
+        self.peepholes = peepholes
+        self.gate_activation = gate_activation
+        self.cell_activation = cell_activation
+        self.candidate_activation = candidate_activation
+        self.projection_activation = projection_activation
+        self.only_later = only_later
+        self.rows = rows
+        self.sequences = sequences
+
+    def pointers(self) -> tuple[P | None, ...]:
+        return (self.out_grad, self.weights, self.projection, self.bias, self.initial_out, self.initial_cell,
+            self.out, self.cell, self.gates, self.activated, self.starts, self.row_of, self.scratch,
+            self.source_grad, self.projected_grad, self.out_before, self.cell_before, self.initial_out_grad,
+            self.initial_cell_grad,)
+
+    def sizes(self) -> tuple[int, ...]:
+        return (self.steps, self.size, self.fed_back, self.task_sequences, self.peepholes, self.gate_activation,
+            self.cell_activation, self.candidate_activation, self.projection_activation, self.only_later, self.rows,
+            self.sequences,)
 
     def floats(self) -> tuple[float, ...]:
         return ()

@@ -100,6 +100,8 @@ KERNELS: Mapping[str, Kernel] = {
     "lookup_table_v2_grad": later("rows", "lookup_table_gradient"),
     "lstm": lstm,
     "lstm_grad": lstm_gradient,
+    "lstmp": later("lstmp", "lstmp"),
+    "lstmp_grad": later("lstmp", "lstmp_gradient"),
     "momentum": later("updates", "momentum"),
     "mul": later("products", "mul"),
     "multiclass_nms": later("detection", "multiclass_nms"),

@@ -20,6 +20,14 @@ from fluidtool.runtime.engines.native.extents import FLOAT, ExtentError, Setting
 from fluidtool.runtime.engines.native.layouts import Buffer, Pointer
 
 Array = NDArray[Any]
+Recurrent = (
+    abi.Lstm[Pointer]
+    | abi.LstmGradient[Pointer]
+    | abi.ProjectedLstm[Pointer]
+    | abi.ProjectedLstmGradient[Pointer]
+    | abi.Gru[Pointer]
+    | abi.GruGradient[Pointer]
+)
 CHUNK = 64  # of src/normalization.c
 MOST_CORNERS = 16  # half of MOST_EDGES of src/polygons.c
 BIN_CELLS = 6  # floats of `bin_cells` of src/regions.c
@@ -372,6 +380,31 @@ def _lstm_gradient(s: abi.LstmGradient[Pointer], on: Setting) -> Touched:
     yield from packing(s)
 
 
+@touches(abi.ProjectedLstm)
+def _projected_lstm(s: abi.ProjectedLstm[Pointer], on: Setting) -> Touched:
+    state, first, out = s.rows * s.size, s.sequences * s.size, s.rows * s.fed_back
+    yield from counts(
+        source=4 * state, weights=s.fed_back * on.whole(4 * s.size), bias=(7 if s.peepholes else 4) * s.size
+    )
+    yield from counts(
+        projection=s.size * on.whole(s.fed_back), initial_out=s.sequences * s.fed_back, initial_cell=first
+    )
+    yield from counts(out=out, hidden=state, cell=state, gates=4 * state, activated=state)
+    yield "scratch", 0, (s.size + s.fed_back) * s.task_sequences * on.tasks
+    yield from packing(s)
+
+
+@touches(abi.ProjectedLstmGradient)
+def _projected_lstm_gradient(s: abi.ProjectedLstmGradient[Pointer], on: Setting) -> Touched:
+    state, first, out, initial = s.rows * s.size, s.sequences * s.size, s.rows * s.fed_back, s.sequences * s.fed_back
+    yield from counts(out_grad=out, weights=4 * s.size * on.whole(s.fed_back), bias=(7 if s.peepholes else 4) * s.size)
+    yield from counts(projection=s.fed_back * on.whole(s.size), initial_out=initial, initial_cell=first, out=out)
+    yield from counts(cell=state, gates=4 * state, activated=state, source_grad=4 * state, projected_grad=out)
+    yield from counts(out_before=out, cell_before=state, initial_out_grad=initial, initial_cell_grad=first)
+    yield "scratch", 0, (6 * s.size + s.fed_back) * s.task_sequences * on.tasks
+    yield from packing(s)
+
+
 @touches(abi.Gru)
 def _gru(s: abi.Gru[Pointer], on: Setting) -> Touched:
     state, size = s.rows * s.size, s.size
@@ -390,14 +423,12 @@ def _gru_gradient(s: abi.GruGradient[Pointer], on: Setting) -> Touched:
     yield from packing(s)
 
 
-def packing(
-    s: abi.Lstm[Pointer] | abi.LstmGradient[Pointer] | abi.Gru[Pointer] | abi.GruGradient[Pointer],
-) -> Touched:
+def packing(s: Recurrent) -> Touched:
     """The starts of the steps, and the row that each packed row is."""
     return counts(starts=s.steps + 1, row_of=s.rows)
 
 
-def packed(s: abi.Lstm[Array] | abi.LstmGradient[Array] | abi.Gru[Array] | abi.GruGradient[Array]) -> bool:
+def packed(s: Any) -> bool:
     """Steps of existing rows, each with at most as many sequences as the previous one; tasks may leave some out."""
     alive = np.diff(s.starts)
     fewer = not alive.size or bool(alive[0] <= s.sequences and (alive[1:] <= alive[:-1]).all())
@@ -418,6 +449,8 @@ TABLES: dict[abi.Kind, Callable[[Any], bool]] = {
     abi.Kind.VITERBI: tagged,
     abi.Kind.LSTM: packed,
     abi.Kind.LSTM_GRADIENT: packed,
+    abi.Kind.PROJECTED_LSTM: packed,
+    abi.Kind.PROJECTED_LSTM_GRADIENT: packed,
     abi.Kind.GRU: packed,
     abi.Kind.GRU_GRADIENT: packed,
     abi.Kind.POOL_SEQUENCES: sequence_starts,

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define FT_ABI 0xc637e471u /* another for another layout */
+#define FT_ABI 0x685a03a3u /* another for another layout */
 
 enum ft_kind {
     FT_CONVOLUTION, FT_DEPTHWISE, FT_POOL, FT_BLOCK, FT_UNBLOCK, FT_HALO, FT_ELEMENTWISE, FT_SOFTMAX, FT_LAYER_NORM,
@@ -22,7 +22,8 @@ enum ft_kind {
     FT_DEPTHWISE_PLANES, FT_DEPTHWISE_PLANES_GRADIENT, FT_CROSS_ENTROPY, FT_CROSS_ENTROPY_GRADIENT,
     FT_ACTIVATION_GRADIENT, FT_REGROUP, FT_LOCAL_RESPONSE, FT_PROJECTED_SEQUENCES, FT_SUPPRESS_POLYGONS,
     FT_SAMPLE_PLANES, FT_FEW_ROWS, FT_INPUT_GRADIENT, FT_SOFTMAX_GRADIENT, FT_DROP, FT_DROP_GRADIENT, FT_ACTIVATE,
-    FT_ADD, FT_INT8_PRODUCTS, FT_INT8_DEPTHWISE, FT_TO_INT8, FT_INT8_HALO, FT_ROUND_TO_STEPS, FT_PACK_INT8, FT_KINDS
+    FT_ADD, FT_INT8_PRODUCTS, FT_INT8_DEPTHWISE, FT_TO_INT8, FT_INT8_HALO, FT_ROUND_TO_STEPS, FT_PACK_INT8,
+    FT_PROJECTED_LSTM, FT_PROJECTED_LSTM_GRADIENT, FT_KINDS
 };
 
 enum ft_activation {
@@ -1406,6 +1407,61 @@ typedef struct ft_pack_int8 {
     int64_t outputs, channels, taps, segments, segment_length, pixel, source_output, source_channel, source_tap;
 } ft_pack_int8;
 
+/* As lstm, but the hidden state is projected to fed_back numbers before it is fed back: weights [fed_back][4 size],
+   projection [size][fed_back] packed; out [rows][fed_back] in rows as source, hidden in packed rows; scratch: size
+   and fed_back for each sequence. */
+typedef struct ft_projected_lstm {
+    int32_t kind, activation;
+    int64_t tasks;
+    ft_constants constants;
+    const float *source;
+    const float *weights;
+    const float *projection;
+    const float *bias;
+    const float *initial_out;
+    const float *initial_cell;
+    float *out;
+    float *hidden;
+    float *cell;
+    float *gates;
+    float *activated;
+    const int64_t *starts;
+    const int64_t *row_of;
+    float *scratch;
+    int64_t steps, size, fed_back, task_sequences, peepholes, gate_activation, cell_activation,
+        candidate_activation, projection_activation, rows, sequences;
+} ft_projected_lstm;
+
+/* Its gradient, as lstm_gradient is that of lstm: weights and projection transposed and packed; projected_grad: the
+   gradient of the projection before its activation, in packed rows; out_before: what the step before gave, in rows
+   as source; scratch: 6 size and fed_back for each sequence. */
+typedef struct ft_projected_lstm_gradient {
+    int32_t kind, activation;
+    int64_t tasks;
+    ft_constants constants;
+    const float *out_grad;
+    const float *weights;
+    const float *projection;
+    const float *bias;
+    const float *initial_out;
+    const float *initial_cell;
+    const float *out;
+    const float *cell;
+    const float *gates;
+    const float *activated;
+    const int64_t *starts;
+    const int64_t *row_of;
+    float *scratch;
+    float *source_grad;
+    float *projected_grad;
+    float *out_before;
+    float *cell_before;
+    float *initial_out_grad;
+    float *initial_cell_grad;
+    int64_t steps, size, fed_back, task_sequences, peepholes, gate_activation, cell_activation,
+        candidate_activation, projection_activation, only_later, rows, sequences;
+} ft_projected_lstm_gradient;
+
 /* A call of any kernel. */
 typedef union ft_call {
     ft_any any;
@@ -1505,6 +1561,8 @@ typedef union ft_call {
     ft_int8_halo int8_halo;
     ft_round_to_steps round_to_steps;
     ft_pack_int8 pack_int8;
+    ft_projected_lstm projected_lstm;
+    ft_projected_lstm_gradient projected_lstm_gradient;
 } ft_call;
 
 _Static_assert(offsetof(ft_convolution, source) == 32 && offsetof(ft_convolution, images) == 80 &&
@@ -1698,6 +1756,10 @@ _Static_assert(offsetof(ft_round_to_steps, source) == 32 && offsetof(ft_round_to
                offsetof(ft_round_to_steps, factor) == 64 && sizeof(ft_round_to_steps) == 88, "round_to_steps");
 _Static_assert(offsetof(ft_pack_int8, source) == 32 && offsetof(ft_pack_int8, outputs) == 48 && sizeof(ft_pack_int8)
                == 120, "pack_int8");
+_Static_assert(offsetof(ft_projected_lstm, source) == 32 && offsetof(ft_projected_lstm, steps) == 144 &&
+               sizeof(ft_projected_lstm) == 232, "projected_lstm");
+_Static_assert(offsetof(ft_projected_lstm_gradient, out_grad) == 32 && offsetof(ft_projected_lstm_gradient, steps)
+               == 184 && sizeof(ft_projected_lstm_gradient) == 280, "projected_lstm_gradient");
 _Static_assert(sizeof(ft_call) == 360, "calls");
 
 #endif

@@ -15,12 +15,9 @@ typedef struct {
 } tile_work;
 
 /* Activations that are not quick, of what a tile has stored. */
-static __attribute__((noinline)) void finish(const tile_work *t, int64_t pixels, int64_t blocks) {
+static void finish(const tile_work *t, int64_t pixels, int64_t blocks) {
     for (int64_t b = 0; b < blocks; b++)
-        for (int64_t i = 0; i < pixels; i++) {
-            float *at = t->y + i * t->y_pixel + b * t->y_block;
-            STORE(at, activate(LOAD(at), t->activation, t->constants));
-        }
+        activate_each(t->y + b * t->y_block, t->y_pixel, pixels, t->activation, t->constants);
 }
 
 /* One number of each pixel, times the weights that belong to it. */

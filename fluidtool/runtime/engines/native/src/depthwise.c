@@ -13,12 +13,6 @@ typedef struct {
 
 static const float nothing[VL]; /* what lies beside the image */
 
-/* The activation of what has been stored. */
-static __attribute__((noinline)) void activate_pixels(int32_t activation, const ft_constants *constants, float *y,
-                                                      int64_t y_pixel, int64_t pixels) {
-    for (int64_t i = 0; i < pixels; i++, y += y_pixel) STORE(y, activate(LOAD(y), activation, constants));
-}
-
 /* What sums start from: bias and residual. */
 INLINE void start_pixels(const int PIXELS, const streak *t, int64_t row, int64_t column, vec *sum) {
     const ft_depthwise *s = t->s;
@@ -37,7 +31,7 @@ INLINE void store_pixels(const int PIXELS, const streak *t, int64_t row, int64_t
     ACTIVATE_QUICKLY(t->s->activation, &t->s->constants, EACH_SUM, sum[i])
     EACH_SUM(STORE(y + i * s->out_pixel, sum[i]))
 #undef EACH_SUM
-    if (!QUICK(t->s->activation)) activate_pixels(t->s->activation, &t->s->constants, y, s->out_pixel, PIXELS);
+    if (!QUICK(t->s->activation)) activate_each(y, s->out_pixel, PIXELS, t->s->activation, &t->s->constants);
 }
 
 /* PIXELS neighbors in each of ROWS rows, by a window of SIZE rows and columns that moves by STRIDE. Of the columns under

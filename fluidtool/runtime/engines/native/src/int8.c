@@ -5,6 +5,7 @@
    A whole number q of a quantizer, -128 to 127, lies as the byte q + 128, with all channels of a pixel side by side and zeros
    (bytes 128) around the image. Sums start at -128 times the sum of a filter, which takes the 128 back. All float arithmetic is
    in the order written here (the unit is compiled without contraction), so that every variant gives the same bits. */
+#define EXACT /* the same bits by all instructions */
 #include "kernels.h"
 
 #if defined(__AVX2__)

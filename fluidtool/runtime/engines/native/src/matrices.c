@@ -13,6 +13,7 @@
 #include "sequences.c"
 #include "gru.c"
 #include "projected.c"
+#include "lstmp.c"
 #include "updates.c"
 #include "training.c"
 #include "losses.c"
@@ -72,6 +73,8 @@ const ft_table TABLE = {
     [FT_COSINE] = cosine,
     [FT_LOCAL_RESPONSE] = local_response,
     [FT_PROJECTED_SEQUENCES] = projected_sequences,
+    [FT_PROJECTED_LSTM] = projected_lstm,
+    [FT_PROJECTED_LSTM_GRADIENT] = projected_lstm_gradient,
     [FT_FEW_ROWS] = few_rows,
     [FT_INPUT_GRADIENT] = input_gradient,
     [FT_SOFTMAX_GRADIENT] = softmax_gradient,

@@ -119,7 +119,7 @@ static void lstm(const ft_call *call, int64_t task, int64_t tasks) {
 /* The gradient. */
 typedef struct {
     const float *gates, *activated, *before, *hidden; /* before: the state before or 0; hidden: the gradient from outside */
-    float *later_hidden, *later_state, *grads;        /* gradients that the step after gave, replaced by this one's */
+    float *later_hidden, *later_state, *grads; /* gradients that the step after gave, or 0, replaced by this one's */
 } lstm_gradient_row;
 
 static void lstm_row_gradient(const lstm_cell *c, int only_later, const lstm_gradient_row *row) {
@@ -130,7 +130,8 @@ static void lstm_row_gradient(const lstm_cell *c, int only_later, const lstm_gra
         const vec candidate = take(gates + i, count), in = take(gates + size + i, count);
         const vec forget = take(gates + 2 * size + i, count), out = take(gates + 3 * size + i, count);
         const vec active = take(row->activated + i, count);
-        const vec hidden = take(row->hidden + i, count) + take(row->later_hidden + i, count);
+        vec hidden = take(row->hidden + i, count);
+        if (row->later_hidden) hidden += take(row->later_hidden + i, count);
         const vec out_grad = cell_slope(out, hidden * active, c->gate);
         vec state = take(row->later_state + i, count);
         if (!only_later) {

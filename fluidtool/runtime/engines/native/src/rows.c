@@ -1,7 +1,7 @@
 /* Softmax and layer normalization. Included by matrices.c. */
 #define LOWEST_LOGIT -64.0f /* below the largest: no probability is 0, as in Paddle */
 
-static inline vec exp_shifted(vec shifted) { return exp_vec(MAX(shifted, ALL(LOWEST_LOGIT))); }
+static inline vec exp_shifted(vec shifted) { return exp_within(MAX(shifted, ALL(LOWEST_LOGIT)), 0); }
 
 enum { SHORT_ROW = 2 * VL }; /* columns of rows that are computed VL at once */
 

@@ -134,12 +134,24 @@ INLINE void transpose(vec *v) {
     }
 }
 
-/* e^x to about one unit in the last place: x = k ln 2 + r, a polynomial in r, k into the exponent. */
-INLINE vec exp_vec(vec x) {
-    const vec bounded = MIN(MAX(x, ALL(-87.33654f)), ALL(89));
-    const vec shift = ALL(12582912 + 126); /* 1.5 * 2^23: what is no whole number is rounded off, k + 126 are the last bits */
-    const vec shifted = bounded * ALL(1.44269504f) + shift, whole = shifted - shift;
-    const vec r = bounded - whole * ALL(0.693359375f) - whole * ALL(-2.12194440e-4f);
+/* a / b for b of 1 to 2^127, to two units in the last place: dividing takes longer than the rest of what needs it. Where all
+   instructions have to give the same bits (EXACT), it is the division. */
+#if VL == 16 && defined(__AVX512F__) && !defined(__clang__) && !defined(EXACT)
+INLINE vec quotient(vec a, vec b) {
+    const vec guess = (vec)__builtin_ia32_rcp14ps512_mask(b, (vec){0}, -1);
+    return a * (guess + guess * (ALL(1) - b * guess));
+}
+#else
+INLINE vec quotient(vec a, vec b) { return a / b; }
+#endif
+
+/* 2^POWER e^x of an x from -87 to 88, to about one unit in the last place: x = k ln 2 + r, a polynomial in r, k into the
+   exponent. A NaN stays. */
+INLINE vec exp_within(vec x, const int POWER) {
+    /* 1.5 * 2^23: what is no whole number is rounded off, k + 127 + POWER are the last bits */
+    const vec shift = ALL(12582912 + 127 + POWER);
+    const vec shifted = x * ALL(1.44269504f) + shift, whole = shifted - shift;
+    const vec r = x - whole * ALL(0.693359375f) - whole * ALL(-2.12194440e-4f);
     vec p = ALL(1.0f / 5040);
     p = p * r + ALL(1.0f / 720);
     p = p * r + ALL(1.0f / 120);
@@ -148,18 +160,26 @@ INLINE vec exp_vec(vec x) {
     p = p * r + ALL(0.5f);
     p = p * r + ALL(1.0f);
     p = p * r + ALL(1.0f);
-    const vec half = (vec)((veci)shifted << 23); /* of the power, which alone may be too large */
-    return CHOOSE(x < ALL(-87.33654f), ALL(0), p * half * ALL(2));
+    return p * (vec)((veci)shifted << 23);
 }
 
-INLINE vec sigmoid_vec(vec x) { return ALL(1) / (ALL(1) + exp_vec(-x)); }
+/* e^x: 0 where it is less than a normal number. Half of it comes first, for the power of two alone may be too large. */
+INLINE vec exp_vec(vec x) {
+    const vec half = exp_within(MIN(MAX(x, ALL(-87.33654f)), ALL(89)), -1);
+    return CHOOSE(x < ALL(-87.33654f), ALL(0), half * ALL(2));
+}
+
+/* 1 + e^x, at most 2^126. */
+INLINE vec one_and_exp(vec x) { return ALL(1) + exp_within(MIN(MAX(x, ALL(-87)), ALL(87)), 0); }
+
+INLINE vec sigmoid_vec(vec x) { return quotient(ALL(1), one_and_exp(-x)); }
 
 /* tanh: x - x^3/3 + 2x^5/15 near zero, where 1 - 2/(e^2x + 1) would cancel. */
 INLINE vec tanh_vec(vec x) {
     vec square = x * x;
     vec near = x + x * square * (ALL(-0.333333333f) + square * (ALL(0.133333333f) + square * (ALL(-0.0539682540f) +
                square * (ALL(0.0218694885f) + square * ALL(-0.00886323553f)))));
-    vec far = ALL(1) - ALL(2) / (exp_vec(x + x) + ALL(1));
+    vec far = ALL(1) - quotient(ALL(2), one_and_exp(x + x));
     return CHOOSE(square < ALL(0.09f), near, far);
 }
 
@@ -179,7 +199,7 @@ INLINE vec below_vec(vec x) {
     q = q * u + ALL(0.0291190098f);
     q = q * u + ALL(0.25362574f);
     q = q * u + ALL(1);
-    return CHOOSE(x < ALL(-5.6568542f), ALL(0), ALL(0.5f) + bounded * p / q); /* 0 times a large number is 0 */
+    return CHOOSE(x < ALL(-5.6568542f), ALL(0), ALL(0.5f) + quotient(bounded * p, q)); /* 0 times a large number is 0 */
 }
 
 INLINE vec sqrt_vec(vec x) {
@@ -206,9 +226,14 @@ INLINE vec activate(vec x, int32_t kind, const ft_constants *c) {
             return ALL(0.5f) * x * (ALL(1) + tanh_vec(ALL(0.79788456f) * (x + ALL(0.044715f) * x * x * x)));
         case FT_LEAKY_RELU: return CHOOSE(x < ALL(0), x * ALL(c->leaky_relu.slope), x);
         case FT_HARD_SWISH:
+#ifdef EXACT
             return x * MIN(MAX(x + ALL(c->hard_swish.offset), ALL(0)), ALL(c->hard_swish.threshold)) /
                    ALL(c->hard_swish.scale);
-        case FT_SWISH: return x * sigmoid_vec(ALL(c->swish.beta) * x);
+#else
+            return x * (MIN(MAX(x + ALL(c->hard_swish.offset), ALL(0)), ALL(c->hard_swish.threshold)) *
+                        ALL(1 / c->hard_swish.scale));
+#endif
+        case FT_SWISH: return quotient(x, one_and_exp(ALL(-c->swish.beta) * x));
         case FT_EXP: return exp_vec(x);
         case FT_SQRT: return sqrt_vec(x);
         case FT_SQUARE: return x * x;
@@ -219,6 +244,25 @@ INLINE vec activate(vec x, int32_t kind, const ft_constants *c) {
         case FT_ABS: return MAX(x, -x);
         default: return x;
     }
+}
+
+/* An activation of `count` vectors, `step` apart, in place. */
+static __attribute__((noinline)) void activate_each(float *at, int64_t step, int64_t count, int32_t kind,
+                                                    const ft_constants *c) {
+#define EACH_VECTOR(named) \
+    case named:            \
+        for (int64_t i = 0; i < count; i++, at += step) STORE(at, activate(LOAD(at), named, c)); \
+        break;
+    switch (kind) {
+        EACH_VECTOR(FT_SIGMOID)
+        EACH_VECTOR(FT_TANH)
+        EACH_VECTOR(FT_GELU)
+        EACH_VECTOR(FT_SWISH)
+        EACH_VECTOR(FT_HARD_SIGMOID)
+        default:
+            for (int64_t i = 0; i < count; i++, at += step) STORE(at, activate(LOAD(at), kind, c));
+    }
+#undef EACH_VECTOR
 }
 
 /* Activations that a tile computes of its sums, in registers: `each` does something with each `sum`. The others come when

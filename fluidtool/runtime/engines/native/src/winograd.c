@@ -147,7 +147,7 @@ INLINE void results(const int OUTPUTS, const ft_winograd *s, const float *produc
             if (s->activation == FT_RELU) value = MAX(value, ALL(0));
             STORE(y + r * s->out_row + c * s->out_pixel, value);
         }
-        if (s->activation > FT_RELU) activate_pixels(s->activation, &s->constants, y + r * s->out_row, s->out_pixel, columns);
+        if (s->activation > FT_RELU) activate_each(y + r * s->out_row, s->out_pixel, columns, s->activation, &s->constants);
     }
 }
 
