@@ -30,6 +30,18 @@ def test_gelu_of_large_numbers(x: float) -> None:
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("type", ["swish", "sigmoid", "tanh", "hard_swish"])
+def test_activations_of_large_numbers(type: str) -> None:
+    net = Net()
+    numbers = np.array(
+        [-INF, -3e38, -1e30, -1e4, -100, -88, -87, -40, -0.0, 0, 40, 88, 100, 1e30, 3e38, INF, NAN], np.float32
+    )
+    y = net.op(type, "Out", {"X": net.op("scale", "Out", {"X": net.data(of=numbers)}, scale=1.0)})
+    with np.errstate(all="ignore"):
+        (got,), (want,) = net.run("native", y), net.run("numpy", y)
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-35)
+
+
 def pooled(numbers: Any, **attrs: Any) -> tuple[Any, Any]:
     net = Net()
     settled = {"pooling_type": "max", "ksize": [2, 2], "strides": [2, 2], "paddings": [0, 0]} | attrs

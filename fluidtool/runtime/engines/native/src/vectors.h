@@ -233,7 +233,10 @@ INLINE vec activate(vec x, int32_t kind, const ft_constants *c) {
             return x * (MIN(MAX(x + ALL(c->hard_swish.offset), ALL(0)), ALL(c->hard_swish.threshold)) *
                         ALL(1 / c->hard_swish.scale));
 #endif
-        case FT_SWISH: return quotient(x, one_and_exp(ALL(-c->swish.beta) * x));
+        case FT_SWISH: {
+            const vec inner = ALL(c->swish.beta) * x;
+            return x * CHOOSE(inner < ALL(-87), ALL(0), sigmoid_vec(inner)); /* 0 times a large number is 0 */
+        }
         case FT_EXP: return exp_vec(x);
         case FT_SQRT: return sqrt_vec(x);
         case FT_SQUARE: return x * x;
