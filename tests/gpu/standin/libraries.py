@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import enum
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -126,10 +127,12 @@ class CublasLt(ModuleType):
     def __init__(self) -> None:
         super().__init__("nvmath.bindings.cublasLt")
         self._made: dict[int, Any] = {}
+        self._numbers = itertools.count(1)
 
     def _new(self, value: Any) -> int:
-        self._made[len(self._made) + 1] = value
-        return len(self._made)
+        number = next(self._numbers)  # of this thread alone
+        self._made[number] = value
+        return number
 
     def create(self) -> int:
         return self._new("handle")
