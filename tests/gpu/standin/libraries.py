@@ -190,10 +190,8 @@ class CublasLt(ModuleType):
         self._sizes(operation_desc, adesc, bdesc, cdesc, ddesc)
         if MACHINE.capturing is not None:
             raise RuntimeError("an algorithm is chosen during a capture")
-        alignments = [self._made[preference].get(attr, 256) for attr in (5, 6, 7, 8)]
-        ctypes.memmove(
-            heuristic_results_array, np.array(alignments, np.uint64).ctypes.data, 32
-        )  # for the kernel that it is
+        kernel = np.array([self._made[preference].get(attr, 256) for attr in (5, 6, 7, 8)], np.uint64)
+        ctypes.memmove(heuristic_results_array, kernel.ctypes.data, kernel.nbytes)
         ctypes.c_int.from_address(return_algo_count).value = requested_algo_count
 
     def matmul(
