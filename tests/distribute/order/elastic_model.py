@@ -15,7 +15,7 @@ from enum import Enum
 
 from fluidtool.distribute.pserver.roll import Roll, Terms, Verdict, verdict
 from fluidtool.distribute.pserver.rounds import Asked
-from tests.distribute.order.model import Violated
+from tests.distribute.order.exploring import Violated
 
 FIRST, OTHER = 0, 1
 # (what, of which server); NONE of these waits for the next: the gradients of both must be there before SENT.
@@ -273,21 +273,3 @@ class ElasticJob:
     def _with(self, state: State, number: int, trainer: Trainer, roll: Roll | None = None) -> State:
         people = (*state.trainers[:number], trainer, *state.trainers[number + 1 :])
         return replace(state, trainers=people, roll=state.roll if roll is None else self._keep(roll))
-
-
-def explore(job: ElasticJob) -> int:
-    """Visit every state that can be reached; returns how many. Raises Violated, also where nothing can happen any more."""
-    begin = job.start()
-    seen, todo = {begin}, [begin]
-    while todo:
-        state = todo.pop()
-        following = list(job.after(state))
-        if not following:
-            if not job.ended(state):
-                raise Violated(f"nothing can go on: {state}")
-            job.check_end(state)
-        for each in following:
-            if each not in seen:
-                seen.add(each)
-                todo.append(each)
-    return len(seen)

@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from fluidtool.distribute.pserver.rounds import Arrivals, Asked, Phase, Rounds
 from fluidtool.distribute.rpc.handler import Call
+from tests.distribute.order.exploring import Violated
 
 T = TypeVar("T")
 READS = (Asked.ROWS, Asked.PARAMETER)
@@ -40,10 +41,6 @@ class Posted:
     server: int
     asked: Asked
     step: int
-
-
-class Violated(AssertionError):
-    """What must not happen has happened."""
 
 
 def script(keeps: Sequence[Keeps], rounds: int) -> list[Posted]:
@@ -136,7 +133,11 @@ class Job:
         calls = script(keeps, rounds)
         self.calls = [[call for call in calls if call.server == number] for number in range(len(keeps))]
         links = tuple(tuple(Link() for _ in keeps) for _ in range(trainers))
-        self.start = State(tuple(Server() for _ in keeps), links, breaks)
+        self._begin = State(tuple(Server() for _ in keeps), links, breaks)
+
+    def start(self) -> State:
+        """What it begins with."""
+        return self._begin
 
     def ended(self, state: State) -> bool:
         """Whether every trainer has every answer."""
@@ -210,20 +211,3 @@ class Job:
 
 def _with(items: tuple[T, ...], index: int, item: T) -> tuple[T, ...]:
     return (*items[:index], item, *items[index + 1 :])
-
-
-def explore(job: Job) -> int:
-    """Visit every state that can be reached; returns how many. Raises Violated, also where nothing can happen any more."""
-    seen, todo = {job.start}, [job.start]
-    while todo:
-        state = todo.pop()
-        following = list(job.after(state))
-        if job.ended(state):
-            job.check_end(state)
-        elif not following:
-            raise Violated(f"nothing can go on: {state}")
-        for each in following:
-            if each not in seen:
-                seen.add(each)
-                todo.append(each)
-    return len(seen)

@@ -22,7 +22,8 @@ from fluidtool.distribute.pserver.replicas.succession import (
     part_of,
     succeeded,
 )
-from tests.distribute.order.model import T, Violated
+from tests.distribute.order.exploring import Violated
+from tests.distribute.order.model import T
 
 Done = frozenset[tuple[int, int]]  # (trainer, step)
 Passed = tuple[str, int, int]  # what, trainer, step; ("closed", 0, round), ("everything", 0, 0)
@@ -339,21 +340,3 @@ def with_server(state: State, number: int, server: Server) -> State:
 def with_trainer(state: State, number: int, trainer: Trainer) -> State:
     """The job with one trainer in its new state."""
     return replace(state, trainers=changed_at(state.trainers, number, trainer))
-
-
-def explore(job: Job) -> int:
-    """Visit every state that can be reached; returns how many. Raises Violated, also where nothing can happen any more."""
-    begin = job.start()
-    seen, todo = {begin}, [begin]
-    while todo:
-        state = todo.pop()
-        following = list(job.after(state))
-        if job.ended(state):
-            job.check_end(state)
-        elif not following:
-            raise Violated(f"nothing can go on: {state}")
-        for each in following:
-            if each not in seen:
-                seen.add(each)
-                todo.append(each)
-    return len(seen)

@@ -13,8 +13,8 @@ import pytest
 from fluidtool.distribute.pserver import roll
 from fluidtool.distribute.pserver.rounds import Asked
 from tests.distribute.order import elastic_model as model
-from tests.distribute.order.elastic_model import ElasticJob, explore
-from tests.distribute.order.model import Violated
+from tests.distribute.order.elastic_model import ElasticJob
+from tests.distribute.order.exploring import Violated, explore
 
 LATE = frozenset({1})
 

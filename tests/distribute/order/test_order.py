@@ -12,7 +12,8 @@ import pytest
 
 from fluidtool.distribute.pserver.rounds import Asked, Due, Rounds
 from fluidtool.distribute.rpc.handler import Call
-from tests.distribute.order.model import Job, Keeps, Violated, explore
+from tests.distribute.order.exploring import Violated, explore
+from tests.distribute.order.model import Job, Keeps
 from tests.distribute.order.undisturbed import undisturbed
 
 PAIRS = list(combinations_with_replacement(Keeps, 2))

@@ -13,8 +13,8 @@ import pytest
 
 from fluidtool.distribute.pserver.replicas.succession import Configuration
 from tests.distribute.order import replicas_model as model
-from tests.distribute.order.model import Violated
-from tests.distribute.order.replicas_model import Job, Process, explore
+from tests.distribute.order.exploring import Violated, explore
+from tests.distribute.order.replicas_model import Job, Process
 
 
 @pytest.mark.parametrize(

@@ -6,24 +6,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fluidtool.runtime.engines.cuda.calls import Choice, Convolution, Launch, Place, Pointer, channels_last
-from fluidtool.runtime.engines.cuda.lowering import TENSOR_CORES, Lowering, lowers
+from fluidtool.runtime.engines.cuda.lowering import TENSOR_CORES, Lowering, lowers, need_cudnn
 from fluidtool.runtime.engines.cuda.sources import RELU6, Source
-from fluidtool.runtime.graph.importers.registry import GELU, LEAKY, SIGMOID, SWISH, TANH, need
+from fluidtool.runtime.graph.importers.registry import GELU, LEAKY, SIGMOID, SWISH, TANH
 from fluidtool.runtime.graph.ir import NONE, RELU, Node, Shape
 
 
 @lowers("conv")
 def _convolution(low: Lowering, node: Node) -> None:
-    need(
-        "cudnn" in low.libraries,
-        "a convolution needs cuDNN (the package nvidia-cudnn-frontend), which is not installed",
-    )
+    need_cudnn(low)
     x, attrs, shape = node.inputs[0], node.attrs, node.output.shape
-    weights = np.asarray(attrs["weights"], np.float32)
-    if attrs["scale"] is not None:
-        weights = (weights * np.reshape(attrs["scale"], (-1, 1, 1, 1))).astype(np.float32)
+    weights = scaled_filters(node, 0)
     half = low.half if takes_halves(x.shape, weights.shape) else ""
     filters = (low.weights if half else low.constant)(np.ascontiguousarray(weights.transpose(0, 2, 3, 1)))
     source = low.laid(x, channels_last(x.shape), half)
@@ -34,6 +30,16 @@ def _convolution(low: Lowering, node: Node) -> None:
         tuple(attrs["strides"]), tuple(attrs["dilations"]),
     )  # fmt: skip
     finish_convolution(low, node, call, plain)
+
+
+def scaled_filters(node: Node, axis: int) -> NDArray[np.float32]:
+    """The filters of a node, times its scale by channel along an axis."""
+    weights, scale = np.asarray(node.attrs["weights"], np.float32), node.attrs["scale"]
+    if scale is None:
+        return weights
+    by_channel = [-1 if each == axis else 1 for each in range(weights.ndim)]
+    scaled: NDArray[np.float32] = (weights * np.reshape(scale, by_channel)).astype(np.float32)
+    return scaled
 
 
 def takes_halves(images: Shape, filters: Shape) -> bool:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from fluidtool.runtime.engines.cuda.calls import Buffer, Convolution, Place, Pointer, channels_last
-from fluidtool.runtime.engines.cuda.convolutions import finish_convolution
-from fluidtool.runtime.engines.cuda.lowering import Lowering, lowers
+from fluidtool.runtime.engines.cuda.convolutions import finish_convolution, scaled_filters
+from fluidtool.runtime.engines.cuda.lowering import Lowering, lowers, need_cudnn
 from fluidtool.runtime.engines.cuda.sources import THREADS, Source, number
 from fluidtool.runtime.graph.importers.registry import need
 from fluidtool.runtime.graph.ir import NONE, Node, Shape, Value
@@ -51,14 +51,9 @@ def _interpolate(low: Lowering, node: Node) -> None:
 @lowers("conv_transpose")
 def _conv_transpose(low: Lowering, node: Node) -> None:
     """The gradient by its images of the convolution with the same filters; then scale, bias, addend and activation."""
-    need(
-        "cudnn" in low.libraries,
-        "a convolution needs cuDNN (the package nvidia-cudnn-frontend), which is not installed",
-    )
+    need_cudnn(low)
     x, attrs, shape = node.inputs[0], node.attrs, node.output.shape
-    weights = np.asarray(attrs["weights"], np.float32)
-    if attrs["scale"] is not None:
-        weights = (weights * np.reshape(attrs["scale"], (1, -1, 1, 1))).astype(np.float32)
+    weights = scaled_filters(node, 1)
     filters = low.constant(np.ascontiguousarray(weights.transpose(0, 2, 3, 1)))
     pads, steps, window = attrs["pads"], attrs["strides"], weights.shape[2:]
     after = [
@@ -101,14 +96,9 @@ def _finish(low: Lowering, node: Node, plain: Place) -> None:
 @lowers("conv3d")
 def _conv3d(low: Lowering, node: Node) -> None:
     """A convolution of volumes whose frames lie one after the other, channels last."""
-    need(
-        "cudnn" in low.libraries,
-        "a convolution needs cuDNN (the package nvidia-cudnn-frontend), which is not installed",
-    )
+    need_cudnn(low)
     x, attrs, shape = node.inputs[0], node.attrs, node.output.shape
-    weights, volumes = np.asarray(attrs["weights"], np.float32), attrs["volumes"]
-    if attrs["scale"] is not None:
-        weights = (weights * np.reshape(attrs["scale"], (-1, 1, 1, 1, 1))).astype(np.float32)
+    weights, volumes = scaled_filters(node, 0), attrs["volumes"]
     filters = low.constant(np.ascontiguousarray(weights.transpose(0, 2, 3, 4, 1)))
     step, apart = attrs["along"]
     top, left, bottom, right = attrs["pads"]

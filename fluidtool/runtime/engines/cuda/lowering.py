@@ -512,6 +512,14 @@ def need_cublaslt(low: Lowering) -> None:
     need("cublaslt" in low.libraries, "a product needs cuBLASLt (the package nvmath-python), which is not installed")
 
 
+def need_cudnn(low: Lowering) -> None:
+    """Refuse convolutions where their library is missing."""
+    need(
+        "cudnn" in low.libraries,
+        "a convolution needs cuDNN (the package nvidia-cudnn-frontend), which is not installed",
+    )
+
+
 TENSOR_CORES = 8  # halves of a channel, or of a head, that they read at once
 EPILOGUES = {RELU.kind: "relu", GELU_TANH: "gelu"}  # that cuBLASLt has; its GELU is that of the tangent
 

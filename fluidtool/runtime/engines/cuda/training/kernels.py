@@ -17,11 +17,11 @@ from fluidtool.runtime.engines.cuda.calls import (
     channels_last,
     same_strides,
 )
-from fluidtool.runtime.engines.cuda.lowering import Lowering, lowers, matrices_of, matrix_of, need_cublaslt
+from fluidtool.runtime.engines.cuda.lowering import Lowering, lowers, matrices_of, matrix_of, need_cublaslt, need_cudnn
 from fluidtool.runtime.engines.cuda.sources import THREADS, Source
 from fluidtool.runtime.engines.cuda.training.building import Rule, Update
 from fluidtool.runtime.engines.cupy.kernels import MULTIPLIER, PCG64, parts
-from fluidtool.runtime.graph.importers.registry import ADD, need
+from fluidtool.runtime.graph.importers.registry import ADD
 from fluidtool.runtime.graph.ir import NONE, RELU, Graph, Node, Value
 
 BUSY = 1 << 16  # threads that keep a GPU busy
@@ -128,10 +128,7 @@ def image(low: Lowering, value: Value) -> Pointer:
 
 @lowers("convolution")
 def _convolution(low: Lowering, node: Node) -> None:
-    need(
-        "cudnn" in low.libraries,
-        "a convolution needs cuDNN (the package nvidia-cudnn-frontend), which is not installed",
-    )
+    need_cudnn(low)
     windows, computes, (one, other) = node.attrs["windows"], node.attrs["computes"], node.inputs
     found = low.places[node.output] = Place(Buffer(node.output.floats), channels_last(node.output.shape))
     values = {"out": (one, other, node.output), "x": (node.output, other, one), "weights": (one, node.output, other)}
