@@ -271,8 +271,7 @@ def storm(
     outcome.faults += Counter()  # drops what did not happen
     if not outcome.wrong:
         outcome.wrong += _faults_of(folder, save, kept, sync, launched.returncode, talk)
-    ports = [int(end.rpartition(":")[2]) for line in events.lines for end in line.get("endpoints", ())]
-    outcome.wrong += left_behind(events.ever, ports)
+    outcome.wrong += left_behind(events.ever, events.ports)
     outcome.seconds = time.monotonic() - begin
     _tidy(kept, save)
     return outcome

@@ -25,7 +25,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from tests.faults.exactly import TABLES, Rows, learnt, prepare, words
-from tests.faults.storm import LIMIT, TRAINERS, Events, Outcome, left_behind, start
+from tests.faults.storm import LIMIT, TRAINERS, Events, Outcome, await_end, left_behind, start
 
 ROWS = 4000
 LEAST_WAIT, MOST_WAIT = 0.3, 3.0  # seconds between two faults
@@ -98,20 +98,14 @@ def storm(folder: Path, job: Path, faults: int, seed: int) -> Outcome:
                 continue
             gone = done == "asked to leave"
             outcome.faults[done] += 1
-        try:
-            launched.wait(LIMIT + PATIENCE)
-        except subprocess.TimeoutExpired:
-            outcome.wrong.append("the job hangs")
-            launched.terminate()
-        events.close()
+        await_end(launched, events, outcome, LIMIT + PATIENCE)
         drain.join(10)
     if launched.returncode:
         outcome.wrong.append(f"exit code {launched.returncode}: {''.join(talk[-20:])}")
     else:
         disturbed = sum(line["event"] == "left_out" for line in events.lines)
         outcome.wrong += check(folder, save, disturbed + outcome.faults["killed"])
-    ports = [int(end.rpartition(":")[2]) for line in events.lines for end in line.get("endpoints", ())]
-    outcome.wrong += left_behind(events.ever, ports)
+    outcome.wrong += left_behind(events.ever, events.ports)
     outcome.seconds = time.monotonic() - begin
     return outcome
 

@@ -48,6 +48,7 @@ from tests.faults.storm import (
     TRAINERS,
     Events,
     Outcome,
+    await_end,
     harm,
     left_behind,
     roles,
@@ -168,19 +169,13 @@ def storm(folder: Path, job: Path, faults: int, seed: int, *, sync: bool, often:
                     continue
                 early = "" if saved_steps(kept, role) else ", before its first checkpoint"
                 outcome.faults[f"{role.rpartition('_')[0]} {done}{early}"] += 1
-        try:
-            launched.wait(LIMIT + PATIENCE)
-        except subprocess.TimeoutExpired:
-            outcome.wrong.append("the job hangs")
-            launched.terminate()
-        events.close()
+        await_end(launched, events, outcome, LIMIT + PATIENCE)
         drain.join(10)
     if launched.returncode:
         outcome.wrong.append(f"exit code {launched.returncode}: {''.join(talk[-20:])}")
     else:
         outcome.wrong += check(learnt(folder, save) if sync else left(kept), sync)
-    ports = [int(end.rpartition(":")[2]) for line in events.lines for end in line.get("endpoints", ())]
-    outcome.wrong += left_behind(events.ever, ports)
+    outcome.wrong += left_behind(events.ever, events.ports)
     outcome.seconds = time.monotonic() - begin
     return outcome
 

@@ -27,7 +27,7 @@ from typing import Any
 
 from tests.faults.elastic import check as check_elastic
 from tests.faults.exactly import check, learnt, left, prepare, told, words
-from tests.faults.storm import LIMIT, SERVERS, Events, Outcome, left_behind, start
+from tests.faults.storm import LIMIT, SERVERS, Events, Outcome, await_end, left_behind, start
 
 ROWS = 6000
 LEAST_WAIT, MOST_WAIT = 0.2, 2.0  # seconds between two faults
@@ -145,12 +145,7 @@ def storm(folder: Path, job: Path, faults: int, seed: int, mode: str, kinds: Seq
                 continue
             harmed[server] = Harmed(kind, time.monotonic(), lines)
             outcome.faults[f"{part} {kind}"] += 1
-        try:
-            launched.wait(LIMIT + PATIENCE)
-        except subprocess.TimeoutExpired:
-            outcome.wrong.append("the job hangs")
-            launched.terminate()
-        events.close()
+        await_end(launched, events, outcome, LIMIT + PATIENCE)
         drain.join(10)
     if launched.returncode:
         outcome.wrong.append(f"exit code {launched.returncode}: {''.join(talk[-20:])}")
@@ -159,8 +154,7 @@ def storm(folder: Path, job: Path, faults: int, seed: int, mode: str, kinds: Seq
         outcome.wrong += check_elastic(folder, save, left_out) if left_out else []
         outcome.wrong += [] if left_out else check(learnt(folder, save) if sync else left(kept), sync)
         outcome.wrong += [f"{role} was started again" for role, times in started(events.lines).items() if times > 1]
-    ports = [int(end.rpartition(":")[2]) for line in events.lines for end in line.get("endpoints", ())]
-    outcome.wrong += left_behind(events.ever, ports)
+    outcome.wrong += left_behind(events.ever, events.ports)
     outcome.seconds = time.monotonic() - begin
     return outcome
 

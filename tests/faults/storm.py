@@ -150,6 +150,21 @@ class Events:
         """Wait for the last line."""
         self._thread.join(10)
 
+    @property
+    def ports(self) -> list[int]:
+        """Where servers listened."""
+        return [int(end.rpartition(":")[2]) for line in self.lines for end in line.get("endpoints", ())]
+
+
+def await_end(launched: subprocess.Popen[str], events: Events, outcome: Outcome, seconds: float) -> None:
+    """Let a job end by itself; one that takes longer hangs."""
+    try:
+        launched.wait(seconds)
+    except subprocess.TimeoutExpired:
+        outcome.wrong.append("the job hangs")
+        launched.terminate()
+    events.close()
+
 
 def harm(process: int, dice: random.Random) -> str:
     """Kill or halt a process; returns what was done."""
@@ -210,8 +225,7 @@ def storm_of_kills(
         outcome.wrong.append(f"exit code {launched.returncode}: {''.join(talk[-20:])}")
     else:
         outcome.wrong += compare(folder, expected, save)
-    ports = [int(end.rpartition(":")[2]) for line in events.lines for end in line.get("endpoints", ())]
-    outcome.wrong += left_behind(events.ever, ports)
+    outcome.wrong += left_behind(events.ever, events.ports)
     outcome.seconds = time.monotonic() - begin
     return outcome
 
