@@ -18,6 +18,7 @@ from fluidtool.tensor import SelectedRows
 
 BUCKET_SIZE, DEFAULT_MIB = "FLAGS_fuse_parameter_memory_size", 32
 BUCKET_BYTES = DEFAULT_MIB << 20
+PREPARED_BYTES = 64 << 10  # above, what a call costs by itself does not count, and a copy does
 OVERLAP = "FLUIDTOOL_COLLECTIVE_OVERLAP"
 Listener = Callable[[str, float, float], None]
 
@@ -77,7 +78,8 @@ class Sums:
     """Sums over the ranks of a ring: of the arrays that are added, in buckets of neighbors of one data type.
 
     limit: bytes of a bucket; a larger array travels alone, and with 0 each does. A bucket is sent when the next array does not
-    fit: by the `background`, if there is one, else when the sums are taken. Raises CollectiveError as the communicator does.
+    fit: by the `background`, if there is one, else when the sums are taken. Small buckets are summed in memory of their own,
+    by calls that the communicator has prepared. Raises CollectiveError as the communicator does.
     listener: is told the name, the start and the end of each sum, by time.perf_counter.
     """
 
@@ -96,6 +98,7 @@ class Sums:
         self._open: list[Any] = []
         self._size = 0
         self._sent: list[Future[list[Any]] | list[Any]] = []
+        self._prepared: dict[tuple[int, Any, int], tuple[np.ndarray, Callable[[], None]]] = {}
 
     def add(self, array: Any) -> None:
         """Have an array summed; it must not change before the sums are taken."""
@@ -132,19 +135,33 @@ class Sums:
 
     def _sum(self, arrays: list[Any], place: int) -> list[Any]:
         start = time.perf_counter()
-        flat = self._xp.concatenate([array.reshape(-1) for array in arrays])
-        flat = self._reduced(flat, place)
+        flat = self._reduced([array.reshape(-1) for array in arrays], place)
         if self._listener is not None:
             self._listener(f"sum of {len(arrays)} gradients, {flat.nbytes} bytes", start, time.perf_counter())
         bounds = np.cumsum([array.size for array in arrays])[:-1]
         return [part.reshape(array.shape) for part, array in zip(self._xp.split(flat, bounds), arrays, strict=True)]
 
-    def _reduced(self, flat: Any, place: int) -> Any:
-        if self._compression is not None and flat.dtype == np.float32:
-            if not isinstance(flat, np.ndarray):
+    def _reduced(self, parts: list[Any], place: int) -> Any:
+        if self._compression is not None and parts[0].dtype == np.float32:
+            if not isinstance(parts[0], np.ndarray):
                 raise UsageError(f"{COMPRESSION} works on the CPU only, but the gradients are on a GPU; unset it")
-            return self._compression.sum(self._communicator, flat, place)
+            return self._compression.sum(self._communicator, np.concatenate(parts), place)
+        size = sum(part.size for part in parts)
+        if isinstance(parts[0], np.ndarray) and size * parts[0].dtype.itemsize <= PREPARED_BYTES:
+            return self._reduced_as_prepared(parts, place, size)
+        flat = self._xp.concatenate(parts)
         return self._communicator.all_reduce(flat, out=flat)
+
+    def _reduced_as_prepared(self, parts: list[Any], place: int, size: int) -> Any:
+        """What is chosen by sizes alone: ranks that prepare and ranks that do not would wait for each other."""
+        key = place, parts[0].dtype, size
+        if key not in self._prepared:
+            memory = np.empty(size, parts[0].dtype)
+            self._prepared[key] = memory, self._communicator.prepare_all_reduce(memory)
+        memory, reduce = self._prepared[key]
+        np.concatenate(parts, out=memory)
+        reduce()
+        return memory.copy()
 
 
 def gather_rows(communicator: Communicator, selected: SelectedRows, xp: Any = np) -> SelectedRows:

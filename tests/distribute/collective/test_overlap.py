@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fluidtool.distribute.collective.buckets import Background, Sums, overlaps
+from fluidtool.distribute.collective.buckets import PREPARED_BYTES, Background, Sums, overlaps
 from fluidtool.distribute.collective.communicator import Communicator
 from fluidtool.distribute.collective.threads import run_ranks
 from fluidtool.errors import UsageError
@@ -42,9 +42,29 @@ def test_a_full_bucket_is_summed_while_further_gradients_are_computed() -> None:
         assert [list(array) for array in found] == [[1, 1], [10, 10]]
 
 
+def test_small_buckets_are_prepared_once_and_their_sums_stay_as_they_were() -> None:
+    def work(ring: Communicator) -> list[Any]:
+        prepared: list[int] = []
+        prepare = ring.prepare_all_reduce
+
+        def counted(array: Any, reduction: str = "sum") -> Any:
+            prepared.append(array.nbytes)
+            return prepare(array, reduction)
+
+        ring.prepare_all_reduce = counted  # type: ignore[method-assign]
+        small, large = np.ones(3, "float32"), np.ones(PREPARED_BYTES // 4 + 1, "float32")
+        sums = Sums(ring, 0)
+        steps = [sums.of([step * small, step * large, step * small.astype("float64")]) for step in range(3)]
+        return [prepared, [[array[0] for array in step] for step in steps]]
+
+    for prepared, sums in run_ranks(2, work):
+        assert prepared == [12, 24]
+        assert sums == [[0, 0, 0], [2, 2, 2], [4, 4, 4]]
+
+
 def test_an_error_beside_is_raised_where_the_sums_are_taken() -> None:
     class Failing:
-        def all_reduce(self, array: Any, out: Any) -> Any:
+        def prepare_all_reduce(self, array: Any) -> Any:
             raise OSError("the cable is out")
 
     sums = Sums(Failing(), 0, background=Background())  # type: ignore[arg-type]
