@@ -2,7 +2,8 @@
 
 fluidtool beside every peer that is here - ONNX Runtime and OpenVINO of this interpreter, Paddle by the interpreters that
 PADDLE_1 and PADDLE_2 name (1.8.5 and 2.6), PyTorch by the one that TORCH names, or this one - on models built here, with
-random weights: latency in interleaved rounds, cold processes, memory, networks of full size, training, growth of the cost.
+random weights: latency in interleaved rounds, cold processes, starts of the command line, memory, networks of full size,
+training, growth of the cost; and which goals are met.
 A ratio is the median, over the rounds, of the time
 to that of the quickest peer of the same precision; `others` is the part of the processors that other programs used
 meanwhile. What is not run is said, with the reason. --keep writes the results into a folder, by date.
@@ -25,7 +26,8 @@ from benchmarks.engines import engines, machine, processors
 from benchmarks.inference_networks import NETWORKS, write
 from benchmarks.latency import CASES, COLD, cold_processes, latency
 from benchmarks.rounds import ROOT, Engine
-from benchmarks.tables import tables
+from benchmarks.starts import command_line
+from benchmarks.tables import goals_table, tables
 from benchmarks.training import peers, trained
 from benchmarks.training_networks import NETWORKS as TRAINED
 from fluidtool.cli.render import plain
@@ -44,6 +46,10 @@ def cold_part(options: argparse.Namespace, present: Sequence[Engine]) -> list[An
     settings = options.cold, options.threads
     found = [cold_processes(options.models, name, present, *settings) for name in options.networks if name in COLD]
     return together("cold", found)
+
+
+def starts_part(options: argparse.Namespace, present: Sequence[Engine]) -> list[Any]:
+    return together("starts", [command_line(options.cold)])
 
 
 def full_part(options: argparse.Namespace, present: Sequence[Engine]) -> list[Any]:
@@ -72,6 +78,7 @@ def growth_part(options: argparse.Namespace, present: Sequence[Engine]) -> list[
 PARTS: dict[str, Part] = {
     "latency": latency_part,
     "cold": cold_part,
+    "starts": starts_part,
     "full": full_part,
     "training": training_part,
     "growth": growth_part,
@@ -156,6 +163,8 @@ def main(given: Sequence[str] | None = None) -> int:
     for part, run in PARTS.items():
         if part in options.parts:
             found |= {part: measured} if (measured := run(options, present)) else {}
+    if (goals := goals_table(found)).rows:
+        print(plain(goals), flush=True)
     print(f"measured in {(time.monotonic() - start) / 60:.1f} minutes", file=sys.stderr)
     if options.keep is not None:
         for path in keeping.keep(found, options.keep):

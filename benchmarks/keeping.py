@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import growth
-from benchmarks.tables import tables
+from benchmarks.tables import goals_table, tables
 from fluidtool.cli.render import plain
 
 PAGE = "README.md"
@@ -45,6 +45,6 @@ def text(found: Mapping[str, Any], files: list[str]) -> str:
         f"{settings['rounds']} rounds of {settings['burst_seconds']} s.",
     ]
     parts += [f"Not run: {name}: {why}." for name, why in found["not_run"].items()]
-    parts += [f"```text\n{plain(each).rstrip()}\n```" for each in tables(found)]
+    parts += [f"```text\n{plain(each).rstrip()}\n```" for each in (goals_table(found), *tables(found))]
     parts += [f"![Growth of the cost]({name})" for name in files if name.endswith(".svg")]
     return "\n\n".join(parts) + "\n"

@@ -14,7 +14,7 @@ from benchmarks.rounds import Absent, Engine, Worker, cold, median_ratio, take_t
 
 COLD = ("resnet50", "mobilenet_v1", "bert_base", "lstm")
 """The networks that whole processes run."""
-CASES = (("resnet50", 8), *((name, 1) for name in NETWORKS))
+CASES = (("resnet50", 8), *((name, 1) for name in NETWORKS), ("se_resnext50", 2))
 PRECISIONS = {"bf16": ("resnet50", "mobilenet_v1", "bert_base"), "int8": ("resnet50", "mobilenet_v1")}
 """The networks that are measured with numbers of fewer bits: where weights and products are what counts."""
 
@@ -73,6 +73,11 @@ def row(worker: Worker, workers: Sequence[Worker], rounds: Sequence[dict[str, fl
     return {
         "precision": engine.precision,
         "ratio": median_ratio(rounds, engine.name, peers),
+        "ratios": {
+            other.engine.name: median_ratio(rounds, engine.name, [other.engine.name])
+            for other in workers
+            if engine.name.startswith(OURS) and other is not worker
+        },
         "milliseconds": statistics.median(worker.bursts),
         "least": min(worker.bursts),
         "foreign": statistics.median(worker.foreign),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from benchmarks.goals import GOALS
 from benchmarks.inference_networks import NETWORKS
 from fluidtool.cli.render import Table, number, size, table
 
@@ -17,6 +18,7 @@ def tables(found: Found) -> Iterator[Table]:
         yield latency_table(case)
     if "cold" in found:
         yield cold_table(found["cold"])
+    yield from map(starts_table, found.get("starts", ()))
     if "full" in found:
         yield full_table(found["full"])
     if "training" in found:
@@ -58,6 +60,23 @@ def cold_table(rows: list[Found]) -> Table:
     return out
 
 
+def starts_table(found: Found) -> Table:
+    out = table("Processor time of a command", ">ratio", "command", ">seconds")
+    out.add(f"{found['ratio']:.2f}", "fluidtool run samples/digits", f"{found['run_seconds']:.3f}")
+    out.add("1.00", 'python -c "import numpy"', f"{found['numpy_seconds']:.3f}")
+    return out
+
+
+def goals_table(found: Found) -> Table:
+    """Each goal that the measurement says something of."""
+    out = table("Goals: ratios", ">found", ">goal", "", "of")
+    for goal in GOALS:
+        if (ratio := goal.of(found)) is not None:
+            wanted = f"<= {goal.at_most:.2f}" if goal.at_most is not None else f">= {goal.at_least:.2f}"
+            out.add(f"{ratio:.2f}", wanted, "met" if goal.is_met(ratio) else "missed", goal.what)
+    return out
+
+
 def full_table(rows: list[Found]) -> Table:
     names = list(dict.fromkeys(name for each in rows for name in each["engines"]))
     out = table(
@@ -74,16 +93,16 @@ def full_table(rows: list[Found]) -> Table:
 
 def training_table(rows: list[Found]) -> Table:
     names = list(dict.fromkeys(name for each in rows for name in each["examples_per_second"]))
-    heads = (">to Paddle", ">to PyTorch", "network", *(f">{name}" for name in names), "")
-    out = table("Training: examples/s, and our speed to others' (above 1: quicker)", *heads)
+    heads = (">to Paddle", ">to PyTorch", ">memory", "network", *(f">{name}" for name in names), "")
+    out = table("Training: examples/s, our speed to others' (above 1: quicker), our memory to PyTorch's", *heads)
     for each in rows:
-        ratios = ["-" if each[key] is None else f"{each[key]:.2f}" for key in ("ratio", "torch_ratio")]
+        ratios = ["-" if each[key] is None else f"{each[key]:.2f}" for key in ("ratio", "torch_ratio", "memory_ratio")]
         speeds = [each["examples_per_second"].get(name) for name in names]
         absent = "; ".join(f"{name}: {why}" for name, why in each["absent"].items())
         out.add(*ratios, each["network"], *("-" if speed is None else f"{speed:.0f}" for speed in speeds), absent)
     for text in dict.fromkeys(each["differences"] for each in rows if each["differences"]):
         of = ", ".join(each["network"] for each in rows if each["differences"] == text)
-        out.add("", "", f"{of}: {text}", *[""] * (len(names) + 1))
+        out.add("", "", "", f"{of}: {text}", *[""] * (len(names) + 1))
     return out
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import sys
 import time
 from typing import Any
@@ -71,7 +72,8 @@ def main() -> None:
         return float(loss.item())
 
     value = [step() for _ in range(3)][-1]
-    print(json.dumps({"batch": batch, "loss": value, "version": torch.__version__}), flush=True)
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(json.dumps({"batch": batch, "loss": value, "rss_peak_mb": most, "version": torch.__version__}), flush=True)
     for line in sys.stdin:
         times = []
         for _ in range(int(line)):

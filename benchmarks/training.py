@@ -17,6 +17,8 @@ OURS = Engine("fluidtool", (sys.executable, WORKER, "fluidtool.fluid"))
 PADDLE, TORCH = "paddle1", "torch"
 VARIANTS = ("eager", "channels_last", "compiled")
 IMAGES = ("convolution", "resnet18")
+OF_PADDLE_ALONE = ("million_rows", "lstmp", "greedy")
+"""Networks of operators that PyTorch does not have: Adam of all rows by sparse gradients, projections as Paddle's, `while`."""
 COMMON = (
     "PyTorch has one operator for softmax and cross entropy, draws other initial weights, and fetches the loss as we do"
 )
@@ -52,12 +54,15 @@ def peers() -> tuple[list[Engine], dict[str, str]]:
 
 def trains(engine: Engine, network: str) -> bool:
     """Whether an engine trains this network; channels are last only where there are some."""
+    if network in OF_PADDLE_ALONE and engine.name.startswith(TORCH):
+        return False
     return network in IMAGES or not engine.name.endswith("channels_last")
 
 
 def trained(network: str, others: Sequence[Engine], rounds: int, burst: float, threads: int) -> dict[str, Any]:
     """Examples per second of one network by engine, and the ratios of our speed to Paddle's and to the best of PyTorch,
-    above 1 where we are ahead. `absent` says why an engine could not.
+    above 1 where we are ahead; the most memory by engine, and the ratio of ours to the least of PyTorch's. `absent` says
+    why an engine could not.
     """
     workers: list[Worker] = []
     absent: dict[str, str] = {}
@@ -80,6 +85,8 @@ def trained(network: str, others: Sequence[Engine], rounds: int, burst: float, t
         "examples_per_second": {worker.engine.name: speed(worker) for worker in here},
         "ratio": speed_ratio(found, [name for name in names if name == PADDLE]),
         "torch_ratio": speed_ratio(found, torches),
+        "resident_most_mb": {worker.engine.name: worker.fields.get("rss_peak_mb") for worker in here},
+        "memory_ratio": memory_ratio(here, torches),
         "differences": DIFFERENCES[network] if torches else "",
         "absent": absent,
     }
@@ -89,6 +96,13 @@ def speed_ratio(rounds: Sequence[dict[str, float]], others: Sequence[str]) -> fl
     """Our speed to that of the quickest of others in the same round, the median over the rounds; None without others."""
     ratio = median_ratio(rounds, OURS.name, others)
     return None if ratio is None else 1 / ratio
+
+
+def memory_ratio(workers: Sequence[Worker], others: Sequence[str]) -> float | None:
+    """The most memory that our process had to that of the most frugal of others; None where one does not say."""
+    most = {worker.engine.name: worker.fields.get("rss_peak_mb") for worker in workers}
+    ours, theirs = most.get(OURS.name), [found for name in others if (found := most[name])]
+    return ours / min(theirs) if ours and theirs else None
 
 
 def speed(worker: Worker) -> float:

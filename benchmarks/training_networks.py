@@ -1,7 +1,7 @@
 """The networks whose training speed is measured: written for `paddle.fluid` of 1.8.5, so also for Python 3.7.
 
-Each function gets the `fluid` module and returns (loss, optimizer, function that makes one batch of feeds). A batch is
-the same for every implementation: numpy's RandomState gives it.
+Each function gets the `fluid` module and returns (what is fetched, optimizer, one batch of feeds). Without an optimizer the
+program only runs. A batch is the same for every implementation: numpy's RandomState gives it.
 """
 
 import numpy as np
@@ -223,6 +223,62 @@ def bert_base(fluid, batch):
     return loss, fluid.optimizer.Adam(2e-5), feed
 
 
+def million_rows(fluid, batch):
+    """A table of 1,000,001 x 16 with sparse gradients under Adam that is not lazy: every row moves in every step."""
+    words = fluid.layers.data("words", [1], dtype="int64")
+    label = fluid.layers.data("label", [1], dtype="int64")
+    row = fluid.layers.embedding(words, [1000001, 16], is_sparse=True)
+    loss = fluid.layers.mean(fluid.layers.cross_entropy(fluid.layers.fc(row, 2, act="softmax"), label))
+    random = np.random.RandomState(0)
+    feed = {
+        "words": random.randint(0, 1000001, (batch, 1)).astype("int64"),
+        "label": random.randint(0, 2, (batch, 1)).astype("int64"),
+    }
+    return loss, fluid.optimizer.Adam(1e-3), feed
+
+
+def lstmp(fluid, batch):
+    """As `lstm`, with a projection to 64: dynamic_lstmp."""
+    words = fluid.layers.data("words", [1], dtype="int64", lod_level=1)
+    label = fluid.layers.data("label", [1], dtype="int64")
+    data = fluid.layers.fc(fluid.layers.embedding(words, [5000, 128]), 4 * 128)
+    hidden = fluid.layers.dynamic_lstmp(data, 4 * 128, 64, use_peepholes=False)[0]
+    best = fluid.layers.sequence_pool(hidden, "max")
+    loss = fluid.layers.mean(fluid.layers.cross_entropy(fluid.layers.fc(best, 2, act="softmax"), label))
+    random = np.random.RandomState(0)
+    lengths = [int(n) for n in random.randint(20, 61, batch)]
+    ids = random.randint(0, 5000, (sum(lengths), 1)).astype("int64")
+    feed = {
+        "words": fluid.create_lod_tensor(ids, [lengths], fluid.CPUPlace()),
+        "label": random.randint(0, 2, (batch, 1)).astype("int64"),
+    }
+    return loss, fluid.optimizer.Adam(1e-3), feed
+
+
+def greedy(fluid, batch):
+    """A decoder that runs: `while` over 30 words of 5000, GRU of 128, the best word goes on."""
+    words, width, steps = 5000, 128, 30
+    begin = fluid.layers.data("begin", [width])
+    end = fluid.layers.fill_constant([1], "int64", steps)
+    place = fluid.layers.zeros([1], "int64")
+    states, chosen = fluid.layers.create_array("float32"), fluid.layers.create_array("int64")
+    fluid.layers.array_write(fluid.layers.fc(begin, width, act="tanh"), place, states)
+    fluid.layers.array_write(fluid.layers.fill_constant_batch_size_like(begin, [-1, 1], "int64", 1), place, chosen)
+    more = fluid.layers.less_than(place, end)
+    loop = fluid.layers.While(more)
+    with loop.block():
+        word = fluid.layers.embedding(fluid.layers.array_read(chosen, place), [words, width])
+        gates = fluid.layers.fc(word, 3 * width, bias_attr=False)
+        state = fluid.layers.gru_unit(gates, fluid.layers.array_read(states, place), 3 * width)[0]
+        best = fluid.layers.topk(fluid.layers.fc(state, words, act="softmax"), 1)[1]
+        fluid.layers.increment(place, 1, in_place=True)
+        fluid.layers.array_write(state, place, states)
+        fluid.layers.array_write(best, place, chosen)
+        fluid.layers.less_than(place, end, cond=more)
+    out = fluid.layers.mean(fluid.layers.array_read(states, end))
+    return out, None, {"begin": np.random.RandomState(0).rand(batch, width).astype("float32")}
+
+
 # name -> (function, examples a step)
 NETWORKS = {
     "mlp": (mlp, 128),
@@ -233,4 +289,7 @@ NETWORKS = {
     "deepfm": (deepfm, 512),
     "seq2seq": (seq2seq, 16),
     "bert_base": (bert_base, 8),
+    "million_rows": (million_rows, 512),
+    "lstmp": (lstmp, 32),
+    "greedy": (greedy, 16),
 }

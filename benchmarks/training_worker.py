@@ -6,6 +6,7 @@ Runs on Python 3.7 too, beside real Paddle.
 import importlib
 import json
 import os
+import resource
 import sys
 import time
 
@@ -34,13 +35,15 @@ def main():
     main_program, startup = fluid.Program(), fluid.Program()
     with fluid.program_guard(main_program, startup):
         loss, optimizer, feed = build(fluid, batch)
-        optimizer.minimize(loss)
+        if optimizer is not None:
+            optimizer.minimize(loss)
     draw_apart(startup)
     executor = fluid.Executor(fluid.CPUPlace())
     executor.run(startup)
     for _ in range(3):
         value = executor.run(main_program, feed=feed, fetch_list=[loss])[0]
-    print(json.dumps({"batch": batch, "loss": float(value.ravel()[0])}), flush=True)
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0
+    print(json.dumps({"batch": batch, "loss": float(value.ravel()[0]), "rss_peak_mb": most}), flush=True)
     for line in sys.stdin:
         times = []
         for _ in range(int(line)):

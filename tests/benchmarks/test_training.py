@@ -7,12 +7,13 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from benchmarks import torch_worker, training, training_worker
-from benchmarks.rounds import Engine
+from benchmarks.rounds import Engine, Worker
 from benchmarks.tables import training_table
 from benchmarks.training_networks import NETWORKS
 from fluidtool import fluid
@@ -45,6 +46,18 @@ def test_a_ratio_is_our_speed_to_that_of_the_best_variant() -> None:
     assert found["absent"] == {} and "cross entropy" in found["differences"]
 
 
+@pytest.mark.parametrize(
+    ("ours", "theirs", "ratio"), [(300.0, {"a": 600.0, "b": 400.0}, 0.75), (None, {"a": 5.0}, None), (3.0, {}, None)]
+)
+def test_memory_is_compared_with_the_most_frugal(
+    ours: float | None, theirs: dict[str, float], ratio: float | None
+) -> None:
+    most = {"fluidtool": ours, **theirs}
+    process: Any = None
+    workers = [Worker(Engine(name, ()), process, {"rss_peak_mb": mb}, process) for name, mb in most.items()]
+    assert training.memory_ratio(workers, list(theirs)) == ratio
+
+
 @pytest.mark.usefixtures("ours")
 def test_a_peer_that_cannot_is_named_and_the_others_are_measured() -> None:
     broken = Engine("torch compiled", (sys.executable, "-c", "raise SystemExit('no compiler here')"))
@@ -64,6 +77,9 @@ def test_a_peer_that_cannot_is_named_and_the_others_are_measured() -> None:
         ("torch eager", "mlp", True),
         ("torch channels_last", "mlp", False),
         ("torch channels_last", "resnet18", True),
+        ("paddle1", "greedy", True),
+        ("torch eager", "greedy", False),
+        ("torch compiled", "million_rows", False),
     ],
 )
 def test_who_takes_part(name: str, network: str, takes_part: bool) -> None:
@@ -124,7 +140,8 @@ def test_networks_in_pytorch_have_as_many_parameters() -> None:
     python = os.environ.get("TORCH") or (sys.executable if find_spec("torch") else "")
     if not python:
         pytest.skip("PyTorch is not installed, and TORCH names no interpreter that has it")
-    folder, names = str(Path(training.WORKER).parent), [name for name in NETWORKS if name != SECOND_BIAS]
+    names = [name for name in NETWORKS if name not in (SECOND_BIAS, *training.OF_PADDLE_ALONE)]
+    folder = str(Path(training.WORKER).parent)
     code = (
         f"import sys; sys.path.insert(0, {folder!r}); import torch_networks as t; "
         f"print([sum(p.numel() for p in t.NETWORKS[name].make()[0].parameters() if p.requires_grad) for name in {names}])"

@@ -1,0 +1,103 @@
+"""What is to be reached, and what a measurement has found: one line for each goal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.engines import OURS
+from benchmarks.inference_networks import NETWORKS
+
+Found = Mapping[str, Any]
+SMALL_NETWORKS = (
+    *("mobilenet_v1", "mobilenet_v2", "mobilenet_v3_small", "mobilenet_v3_large", "efficientnet"),
+    *("yolo", "db", "crnn", "se_resnext50"),
+)
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A ratio of a measurement, and where it must lie. `of` gives None for what was not measured."""
+
+    what: str
+    of: Callable[[Found], float | None]
+    at_most: float | None = None
+    at_least: float | None = None
+
+    def is_met(self, ratio: float) -> bool:
+        """Whether a ratio is good enough."""
+        return (self.at_most is None or ratio <= self.at_most) and (self.at_least is None or ratio >= self.at_least)
+
+
+# ---------------------------------------------------------------- where a measurement has the ratios
+def training(network: str, key: str) -> Callable[[Found], float | None]:
+    def ratio(found: Found) -> float | None:
+        return next((each.get(key) for each in found.get("training", ()) if each["network"] == network), None)
+
+    return ratio
+
+
+def time_to_paddle(network: str) -> Callable[[Found], float | None]:
+    speed = training(network, "ratio")
+    return lambda found: None if (ratio := speed(found)) is None else 1 / ratio
+
+
+def latency(network: str, batch: int, engine: str = OURS, other: str = "") -> Callable[[Found], float | None]:
+    """To the quickest peer of its precision, or to `other`."""
+
+    def ratio(found: Found) -> float | None:
+        for case in found.get("latency", ()):
+            if (case["network"], case["batch"]) == (network, batch) and engine in case["engines"]:
+                row = case["engines"][engine]
+                return row.get("ratios", {}).get(other) if other else row["ratio"]
+        return None
+
+    return ratio
+
+
+def cold(network: str) -> Callable[[Found], float | None]:
+    def ratio(found: Found) -> float | None:
+        for case in found.get("cold", ()):
+            engines = case["engines"]
+            if case["network"] == network and {OURS, "onnxruntime"} <= set(engines):
+                return float(engines[OURS]["seconds"] / engines["onnxruntime"]["seconds"])
+        return None
+
+    return ratio
+
+
+def starts(found: Found) -> float | None:
+    return next((each["ratio"] for each in found.get("starts", ())), None)
+
+
+# ---------------------------------------------------------------- the goals
+def _named(network: str, batch: int = 1) -> str:
+    return f"{NETWORKS[network].title}, batch {batch}"
+
+
+def _goals() -> Iterator[Goal]:
+    for network in ("mlp", "convolution", "resnet18", "sparse_ctr", "deepfm", "seq2seq", "bert_base"):
+        yield Goal(f"training speed to PyTorch: {network}", training(network, "torch_ratio"), at_least=1.0)
+    yield Goal("training speed to PyTorch: lstm", training("lstm", "torch_ratio"), at_least=3.8)
+    yield Goal("training speed to Paddle 1.8.5: million_rows", training("million_rows", "ratio"), at_least=1.0)
+    for network in ("seq2seq", "lstmp", "greedy"):
+        yield Goal(f"time of a step to Paddle 1.8.5: {network}", time_to_paddle(network), at_most=0.9)
+    for network in ("mlp", "convolution", "resnet18", "lstm", "sparse_ctr", "deepfm", "seq2seq", "bert_base"):
+        yield Goal(f"memory in training to PyTorch: {network}", training(network, "memory_ratio"), at_most=0.8)
+    for network in ("resnet50", "mobilenet_v1", "bert_base", "lstm"):
+        yield Goal(f"cold process to ONNX Runtime: {_named(network)}", cold(network), at_most=0.9)
+    yield Goal("command line to `import numpy`: run samples/digits", starts, at_most=2.0)
+    for network in SMALL_NETWORKS:
+        yield Goal(f"float32: {_named(network)}", latency(network, 1), at_most=0.95)
+    for network, batch in (("resnet50", 1), ("resnet50", 8), ("mobilenet_v1", 1), ("bert_base", 1)):
+        yield Goal(f"bf16: {_named(network, batch)}", latency(network, batch, f"{OURS} bf16"), at_most=0.95)
+    eight = f"{OURS} int8"
+    for network, batch in (("resnet50", 1), ("resnet50", 8), ("mobilenet_v1", 1)):
+        yield Goal(f"int8: {_named(network, batch)}", latency(network, batch, eight), at_most=1.0)
+        yield Goal(f"int8 to float32: {_named(network, batch)}", latency(network, batch, eight, OURS), at_most=0.45)
+    paddles = latency("se_resnext50", 2, other="paddle1 mkldnn")
+    yield Goal(f"to Paddle 1.8.5 with MKL-DNN: {_named('se_resnext50', 2)}", paddles, at_most=0.8)
+
+
+GOALS = tuple(_goals())
