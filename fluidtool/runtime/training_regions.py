@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from math import prod
 from typing import Any
@@ -21,17 +21,21 @@ from fluidtool.runtime.bound_region import lod_of
 from fluidtool.runtime.dependencies import names_used
 from fluidtool.runtime.engines.base import CompiledStep, StepCompiler
 from fluidtool.runtime.graph.importers.refusals import every_attribute
+from fluidtool.runtime.graph.importers.registry import Lod
 from fluidtool.runtime.graph.ir import UnsupportedError
 from fluidtool.runtime.phases import role
 from fluidtool.runtime.specialization import MOST_KEPT
 from fluidtool.runtime.step import Step
-from fluidtool.tensor import LoDTensor
+from fluidtool.tensor import LoDTensor, SelectedRows
 from fluidtool.tensor.references import ONE, references
 
 SHORTEST = 2  # operators that are worth a region
 UPDATE = 4  # what an update is worth, where another operator is worth 1
+LAYER = 16  # what a recurrent layer is worth, which is some launches for each step
+LAYERS = frozenset({"lstm", "lstm_grad", "gru", "gru_grad"})
 COPIED = 1 << 16  # elements of a parameter that is copied for every run, since others change it
 PATIENCE = 8  # runs after each other whose parameters are elsewhere than in the last one, before a region is given up
+EAGER = 8  # LoDs for which a region is compiled when they come first; from then on when they come a second time
 
 
 @dataclass(eq=False, slots=True)
@@ -68,23 +72,39 @@ class TrainingRegion:
     def is_worthwhile(self) -> bool:
         """Whether its operators are more work than copying values in and out; an update is some launches."""
         copied = [name for name in self.reads if name not in self.states]
-        work = sum(UPDATE if step.op.input("Param") else 1 for step in self.steps)
+        work = sum(LAYER if step.op.type in LAYERS else UPDATE if step.op.input("Param") else 1 for step in self.steps)
         return len(self.steps) >= SHORTEST and work > len(copied) + len(self.outputs)
 
-    def compile(self, given: dict[str, Any], states: Sequence[str]) -> CompiledStep | None:
+    @property
+    def reads_lods(self) -> bool:
+        """Whether what it computes depends on LoDs."""
+        return any(self.compiler.reads_lods(step.op) for step in self.steps)
+
+    def compile(
+        self, given: dict[str, Any], states: Sequence[str], lods: Mapping[str, Lod] | None = None
+    ) -> CompiledStep | None:
         """Compile it for these arrays, some of which are states; None if an operator has no place in it: `parts` run instead."""
         try:
             operators = [(step.op, every_attribute(step.op, step.info)) for step in self.steps]
-            return self.compiler.compile(operators, given, states, self.outputs)
+            return self.compiler.compile(operators, given, states, self.outputs, lods)
         except UnsupportedError as error:
             place = next((i for i, step in enumerate(self.steps) if error.result in step.op.output_arg_names), None)
             self.reasons[error.result] = str(error)
             if place is None:
                 self.parts = self.steps
             else:
-                before, after = self.steps[:place], self.steps[place + 1 :]
-                self.parts = (*self.divide(before), self.steps[place], *self.divide(after))
+                self._part_at(place)
             return None
+
+    def part_at_rows(self, name: str) -> None:
+        """Let what reads a gradient of rows from outside run by itself."""
+        place = next(i for i, step in enumerate(self.steps) if name in step.op.input_arg_names)
+        self.reasons[self.steps[place].op.output_arg_names[0]] = f"{name} is rows that are made elsewhere"
+        self._part_at(place)
+
+    def _part_at(self, place: int) -> None:
+        before, after = self.steps[:place], self.steps[place + 1 :]
+        self.parts = (*self.divide(before), self.steps[place], *self.divide(after))
 
 
 # ---------------------------------------------------------------- finding them
@@ -225,6 +245,8 @@ class BoundTrainingRegion:
         "_changed",
         "_kept",
         "_moves",
+        "_reads_lods",
+        "_seen",
         "outputs",
         "reads",
         "region",
@@ -247,6 +269,8 @@ class BoundTrainingRegion:
         self._bound: tuple[Sequence[Any], list[Any]] | None = None
         self._kept: OrderedDict[Any, tuple[tuple[int, ...], CompiledStep]] = OrderedDict()
         self._moves = 0
+        self._reads_lods = region.reads_lods
+        self._seen: OrderedDict[Any, None] = OrderedDict()  # inputs that came once
         self._changed = region.changes()
         self.states = {name: lookup(name) for name in region.states}
         self.reads = {name: lookup(name) for name in region.reads if name not in self.states}
@@ -277,7 +301,11 @@ class BoundTrainingRegion:
     def _run_compiled(self) -> bool:
         """Run in one call; False if that is not possible, and nothing was done."""
         given = {name: array_or_shape(holder) for name, holder in self.reads.items()}
-        if any([value is None for value in given.values()]) or not self._own_states():
+        absent = [name for name, value in given.items() if value is None]
+        rows = next((name for name in absent if holds_rows(self.reads[name])), None)
+        if rows is not None:
+            self.region.part_at_rows(rows)
+        if absent or not self._own_states():
             return False
         given |= {name: holder.value.array for name, holder in self.states.items()}
         compiled = self._compiled(given)
@@ -320,6 +348,8 @@ class BoundTrainingRegion:
     def _lod(self, compiled: CompiledStep, name: str) -> list[list[int]]:
         """The LoD of an output: that of an input."""
         source = compiled.lods.get(name, "")
+        if not isinstance(source, str):
+            return [list(level) for level in source]
         return [list(level) for level in lod_of(self.reads.get(source) or self.states.get(source))]
 
     def _own_states(self) -> bool:
@@ -334,9 +364,24 @@ class BoundTrainingRegion:
                 holder.set_tensor(device.array(value.array).copy(), value.offsets)
         return True
 
+    def _is_due(self, key: Any) -> bool:
+        """Whether to compile for inputs with these LoDs: the first few, and those that come again.
+
+        Batches whose lengths never repeat would be compiled in every run.
+        """
+        if len(self._kept) < EAGER or key in self._seen:
+            self._seen.pop(key, None)
+            return True
+        self._seen[key] = None
+        if len(self._seen) > 4 * MOST_KEPT:
+            self._seen.popitem(last=False)
+        return False
+
     def _compiled(self, given: dict[str, Any]) -> CompiledStep | None:
         """What was compiled for these inputs and these places of the states."""
-        key = tuple(each if type(each) is tuple else (each.shape, each.dtype.char) for each in given.values())
+        lods = {name: lod_of(holder) for name, holder in self.reads.items()} if self._reads_lods else None
+        shapes = tuple(each if type(each) is tuple else (each.shape, each.dtype.char) for each in given.values())
+        key = (shapes, None if lods is None else tuple(lods.values()))
         places = tuple(given[name].data.ptr for name in self.states)
         found = self._kept.get(key)
         if found is not None and found[0] == places:
@@ -352,13 +397,20 @@ class BoundTrainingRegion:
                 "its parameters are replaced in every run"
             )
             return None
-        compiled = self.region.compile(given, tuple(self.states))
+        if lods is not None and found is None and not self._is_due(key):
+            return None
+        compiled = self.region.compile(given, tuple(self.states), lods)
         if compiled is None:
             return None
         self._kept[key] = places, compiled
         if len(self._kept) > MOST_KEPT:
             self._kept.popitem(last=False)
         return compiled
+
+
+def holds_rows(holder: Any) -> bool:
+    """Whether a variable holds a gradient of rows."""
+    return holder is not None and type(holder.value) is SelectedRows
 
 
 def array_or_shape(holder: Any) -> Any:

@@ -16,6 +16,11 @@ from fluidtool.tensor import CUDAPlace
 from tests.fuzz._networks import network
 from tests.gpu import cases
 from tests.gpu.nvrtc import ABSENT, faults, nvrtc
+from tests.gpu.test_cuda_recurrent_steps import LAYERS
+from tests.gpu.test_cuda_recurrent_steps import batch as some_sequences
+from tests.gpu.test_cuda_recurrent_steps import network as sequences_with
+from tests.gpu.test_cuda_tables import batch as rows_of_tables
+from tests.gpu.test_cuda_tables import two_tables
 from tests.gpu.test_training_steps import OPTIMIZERS, Job, attention, words
 from tests.support.golden import names_in
 
@@ -69,7 +74,10 @@ def test_kernels_of_models_in_halves(name: str, half: str, architecture: str, ge
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("name", ["conv_bn_adam", "dcgan_rmsprop", "mlp_ftrl", "w2v_dense_momentum"])
+@pytest.mark.parametrize(
+    "name",
+    ["conv_bn_adam", "dcgan_rmsprop", "mlp_ftrl", "w2v_dense_momentum", "w2v_sparse_sgd", "ctr_sparse_adam_lazy"],
+)
 def test_kernels_of_training_steps(name: str, architecture: str, generated: list[str]) -> None:
     cases.training_counts(name)
     assert generated
@@ -79,8 +87,24 @@ def test_kernels_of_training_steps(name: str, architecture: str, generated: list
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_kernels_of_a_step_with_tables_attention_and_dropout(architecture: str, generated: list[str]) -> None:
     Job(attention, OPTIMIZERS["adam"]).step(words(0))
-    (text,) = generated
+    text, check = generated
     assert "draw_" in text and "scatter_" in text and faults(text, architecture) == ""
+    assert "check_" in check and faults(check, architecture) == ""
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_kernels_of_sorted_tables(architecture: str, generated: list[str]) -> None:
+    Job(two_tables, OPTIMIZERS["adam"]).step(rows_of_tables(0, 1000))
+    text = "".join(generated)
+    assert "sort_" in text and "merge_" in text
+    assert [faults(each, architecture) for each in generated] == [""] * len(generated)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("name", LAYERS)
+def test_kernels_of_layers_of_sequences(name: str, architecture: str, generated: list[str]) -> None:
+    Job(sequences_with(LAYERS[name]), OPTIMIZERS["sgd"]).step(some_sequences(0))
+    assert generated and [faults(each, architecture) for each in generated] == [""] * len(generated)
 
 
 def test_kernels_of_random_programs(generated: list[str]) -> None:

@@ -54,8 +54,8 @@ class CompiledStep(Protocol):
     """A region of a training program, compiled for the shapes of its inputs and for the places of its states."""
 
     @property
-    def lods(self) -> Mapping[str, str]:
-        """For each output that has a LoD, the input whose LoD it is."""
+    def lods(self) -> Mapping[str, str | Lod]:
+        """For each output that has a LoD, the input whose LoD it is, or the LoD itself."""
 
     @property
     def shapes(self) -> Mapping[str, Shape]:
@@ -74,15 +74,20 @@ class StepCompiler(Protocol):
     def takes(self, op: Operator) -> bool:
         """Whether an operator may have a place in a region."""
 
+    def reads_lods(self, op: Operator) -> bool:
+        """Whether what an operator computes depends on the LoDs of its inputs."""
+
     def compile(
         self,
         operators: Sequence[tuple[Operator, Mapping[str, Any]]],
         given: Mapping[str, Any],
         states: Sequence[str],
         wanted: Sequence[str],
+        lods: Mapping[str, Lod] | None = None,
     ) -> CompiledStep:
         """Compile operators. given: arrays by name, or shapes; those of `states` are changed where they are. wanted: the outputs.
 
+        lods: of what is given, where operators read them: what is compiled holds for these.
         Raises UnsupportedError, which names a result of the operator that has no place in it.
         """
 

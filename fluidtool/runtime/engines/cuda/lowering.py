@@ -81,6 +81,7 @@ class Lowering:
     apart: frozenset[Value] | None = None  # values with memory of their own; by default all outputs
     half: str = ""  # what numbers of 16 bits are, if memory has those
     kind: str = ""  # of the node that is lowered
+    sorted: dict[tuple[Value, ...], Pointer] = field(default_factory=dict)  # ids of training steps, once they are
 
     def __post_init__(self) -> None:
         uses, outputs = self.graph.uses(), set(self.graph.outputs)
@@ -103,7 +104,7 @@ class Lowering:
             try:
                 need(prod(node.output.shape) <= LARGEST, f"a result of more than {LARGEST} elements")
                 need(node.kind in LOWER, f"{node.kind.replace('_', ' ')} has no kernel for GPUs")
-                need(not node.output.integer, "integers that are computed")
+                need(not node.output.integer or node.kind == "view", "integers that are computed")
                 self.kind = node.kind
                 LOWER[node.kind](self, node)
             except UnsupportedError as error:
@@ -254,7 +255,9 @@ def _elementwise(low: Lowering, node: Node) -> None:
 def _move(low: Lowering, node: Node) -> None:
     """The same memory, if strides can say so."""
     x = node.inputs[0]
-    alias = None if x in low.inlined or x.integer else ALIASES[node.kind](low.place(x), node)
+    alias = (
+        None if x in low.inlined or (x.integer and not node.output.integer) else ALIASES[node.kind](low.place(x), node)
+    )
     if alias is None or node.residual is not None or node.activation != NONE:
         _elementwise(low, node)
     else:

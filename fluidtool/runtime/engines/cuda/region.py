@@ -212,8 +212,9 @@ def work_of(
     def array(pointer: Pointer) -> Any:
         buffer = pointer.buffer
         if buffer.role == "arena":
-            place = arena[offsets[buffer] :]
-            return (place.view(np.uint16) if buffer.half else place)[pointer.offset :]
+            place = arena[offsets[buffer] : offsets[buffer] + buffer.floats]
+            kind = np.int64 if buffer.integer else np.uint16 if buffer.half else np.float32
+            return place.view(kind)[pointer.offset :]
         found = arrays[buffer]
         return found.reshape(-1)[pointer.offset :] if pointer.offset else found
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 from typing import Any
 
 from fluidtool.ir import Operator
 from fluidtool.runtime.graph.importers.registry import GraphBuilder, axis_within, imports, need
+from fluidtool.runtime.graph.ir import Shape
 
 
 @imports("reshape", "reshape2")
@@ -63,19 +65,24 @@ def _transpose(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
 def _slice(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     x = r.get(op, "Input")
     need(not any(op.inputs.get(slot) for slot in op.inputs if slot != "Input") and not x.integer, "computed bounds")
-    starts, shape, dropped = [0] * len(x.shape), list(x.shape), attrs.get("decrease_axis") or []
+    starts, sizes, kept = cut_of(attrs, x.shape)
+    r.add("slice", [x], op, "Out", kept or [1], starts=starts, sizes=sizes)
+
+
+def cut_of(attrs: Mapping[str, Any], whole: Shape) -> tuple[list[int], list[int], list[int]]:
+    """Where a slice begins along each axis, its sizes, and those that are not dropped."""
+    starts, shape, dropped = [0] * len(whole), list(whole), attrs.get("decrease_axis") or []
     for axis, start, end in zip(attrs["axes"], attrs["starts"], attrs["ends"], strict=True):
-        place = axis_within(axis, len(x.shape))
-        size = x.shape[place]
+        place = axis_within(axis, len(whole))
+        size = whole[place]
         if axis in dropped and (start, end) == (-1, 0):  # the last one
             end = size
         start, end = (min(max(bound + size if bound < 0 else bound, 0), size) for bound in (start, end))
         need(start < end, "an empty range")  # infer_flags can keep inference from seeing it
         starts[place], shape[place] = start, end - start
-    places = {axis_within(axis, len(x.shape)) for axis in dropped}
+    places = {axis_within(axis, len(whole)) for axis in dropped}
     need(all(shape[place] == 1 for place in places), "an axis that is dropped though longer than 1")
-    kept = [size for place, size in enumerate(shape) if place not in places]
-    r.add("slice", [x], op, "Out", kept or [1], starts=starts, sizes=shape)
+    return starts, shape, [size for place, size in enumerate(shape) if place not in places]
 
 
 @imports("split", results=("Out",))

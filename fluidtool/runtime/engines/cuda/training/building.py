@@ -10,7 +10,7 @@ from typing import Any
 from fluidtool.ir import Operator
 from fluidtool.records import dataclass
 from fluidtool.runtime.graph.importers.elementwise import aligned
-from fluidtool.runtime.graph.importers.registry import GraphBuilder, need
+from fluidtool.runtime.graph.importers.registry import GraphBuilder, Lod, need
 from fluidtool.runtime.graph.ir import Node, Shape, Value
 
 Importer = Callable[["StepBuilder", Operator, Mapping[str, Any]], None]
@@ -47,6 +47,24 @@ class Update:
     numbers: tuple[Value, ...] = ()
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class Rows:
+    """A gradient of some rows of a table: ids and the gradients of their rows, part by part; ids may be repeated."""
+
+    ids: tuple[Value, ...]
+    grads: tuple[Value, ...]  # [ids, width]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class RowUpdate:
+    """An update of those rows of states that a gradient names, each once by its sum; the others stay as they are."""
+
+    rule: Rule
+    states: tuple[Value, ...]
+    rows: Rows
+    numbers: tuple[Value, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Draw:
     """Numbers that a dropout draws: the place in the stream where it begins, how many, the operator's seed or 0."""
@@ -69,7 +87,8 @@ class StepBuilder(GraphBuilder):
     """GraphBuilder for training steps.
 
     states: values of persistable variables, by name. stores: what they become at the end. shapes: of variables that only
-    stand for a shape (XShape).
+    stand for a shape (XShape). rows: gradients of tables that are rows. peaks, packed: what layers of sequences leave for
+    their gradients, by the names of variables that stand for it.
     """
 
     def __init__(self, states: Mapping[str, Value]) -> None:
@@ -77,6 +96,11 @@ class StepBuilder(GraphBuilder):
         self.states = dict(states)
         self.shapes: dict[str, Shape] = {}
         self.updates: list[Update] = []
+        self.row_updates: list[RowUpdate] = []
+        self.rows: dict[str, Rows] = {}
+        self.peaks: dict[str, tuple[Value, Value]] = {}
+        self.packed: dict[str, Value] = {}
+        self.viewed: dict[Value, Value] = {}  # whole numbers in another shape -> as they were given
         self.bounds: list[Bound] = []
         self.draws: list[Draw] = []
         self.moved: set[str] = set()
@@ -108,9 +132,20 @@ class StepBuilder(GraphBuilder):
 
     def ids(self, op: Operator, slot: str, rows: int, ignored: int | None = None) -> Value:
         """Whole numbers from outside that must name one of `rows` rows."""
-        value = self.from_outside(op, slot)
-        self.bounds.append(Bound(value.name, rows, ignored))
-        return value
+        found = self.get(op, slot, integer=True)
+        given = self.viewed.get(found, found)
+        need(all(node.output is not given for node in self.nodes), f"{slot} that is computed")
+        bound = Bound(given.name, rows, ignored)
+        if bound not in self.bounds:
+            self.bounds.append(bound)
+        return found
+
+    def view_of_ids(self, op: Operator, value: Value, shape: Shape) -> None:
+        """Make whole numbers from outside, in another shape, the operator's output."""
+        found = Value(op.outputs["Out"][0], shape, integer=True)
+        self.nodes.append(Node("view", [value], found, {}))
+        self.viewed[found] = self.viewed.get(value, value)
+        self.values[found.name] = found
 
     def number(self, op: Operator, slot: str) -> Value:
         """A single number."""
@@ -197,7 +232,7 @@ def broadcast(whole: Shape, shape: Shape) -> Shape:
 class BuiltStep:
     """A training step as a graph: its values by name, what it changes, draws and checks.
 
-    lods: for each result that has one, the input whose LoD it is. shapes: results that are no more than a shape.
+    lods: for each result that has one, the input whose LoD it is, or the LoD. shapes: results that are no more than a shape.
     """
 
     nodes: tuple[Node, ...]
@@ -206,5 +241,6 @@ class BuiltStep:
     updates: tuple[Update, ...]
     draws: tuple[Draw, ...]
     bounds: tuple[Bound, ...]
-    lods: Mapping[str, str] = field(default_factory=dict)
+    lods: Mapping[str, str | Lod] = field(default_factory=dict)
+    row_updates: tuple[RowUpdate, ...] = ()
     shapes: Mapping[str, Shape] = field(default_factory=dict)

@@ -15,15 +15,19 @@ from fluidtool.ir import Operator
 from fluidtool.ops.context import Device
 from fluidtool.records import dataclass
 from fluidtool.runtime.engines.cuda.arena import lay_out
-from fluidtool.runtime.engines.cuda.calls import BYTES, Buffer, Call
+from fluidtool.runtime.engines.cuda.calls import BYTES, Buffer, Call, Pointer
 from fluidtool.runtime.engines.cuda.region import Constants, Libraries, Work, constants_of, put, too_large, work_of
 from fluidtool.runtime.engines.cuda.training.building import Bound, BuiltStep, Draw
 from fluidtool.runtime.engines.cuda.training.importing import build_step, may_be_in_step
+from fluidtool.runtime.engines.cuda.training.kernels import check
 from fluidtool.runtime.engines.cuda.training.lowering import LoweredStep, lower_step
+from fluidtool.runtime.engines.cuda.training.sequences import reads_lods
 from fluidtool.runtime.engines.cupy.kernels import drawing, parts
+from fluidtool.runtime.graph.importers.registry import Lod
 from fluidtool.runtime.graph.ir import EngineFaultError, Shape
 
 STATE_WORDS = 6
+MOST_CHECKED = 200  # inputs of ids that one kernel looks at
 BUGS = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError)  # of the lowering
 Generators = Callable[[int], np.random.Generator]
 
@@ -37,23 +41,23 @@ class CudaStep:
     work: Work
     inputs: Mapping[str, Any]
     outputs: Mapping[str, Any]
-    lods: Mapping[str, str]
+    lods: Mapping[str, str | Lod]
     shapes: Mapping[str, Shape]
     draws: tuple[Draw, ...]
     drawn: Any  # where each drawing begins
-    bounds: tuple[Bound, ...]
     kept: tuple[Any, ...]  # what library calls know by its address alone
     memory: int
-    flags: Any = None
+    checks: Work | None  # of ids that must be within bounds
+    flags: Any  # which of them are not
     lock: Lock = field(default_factory=locks.lock)  # of its memory
 
     def run(self, given: Mapping[str, Any], generator: Generators) -> dict[str, Any] | None:
         """The outputs (fresh arrays), after the states have changed; None, and nothing has changed, if an id is out of range."""
         with self.lock, self.device.active():
-            if not self._within_bounds(given):
-                return None
             for name, array in self.inputs.items():
                 put(array, given[name])
+            if not self._within_bounds():
+                return None
             if self.draws:
                 self.drawn.set(np.array([beginning(generator(each.seed), each.count) for each in self.draws], np.int64))
             self.work.run()
@@ -64,18 +68,14 @@ class CudaStep:
         with self.device.active():
             return same_memory(self.device.xp, array)
 
-    def _within_bounds(self, given: Mapping[str, Any]) -> bool:
-        if not self.bounds:
+    def _within_bounds(self) -> bool:
+        if self.checks is None:
             return True
-        if self.flags is None:
-            self.flags = self.device.flags(len(self.bounds))
-        for number, bound in enumerate(self.bounds):
-            ids = self.device.array(given[bound.name])
-            self.device.mark_outside(ids, 0, bound.rows, bound.ignored, self.flags[number : number + 1])
-        if self.device.read_flags(self.flags) is None:
-            return True
-        self.flags = None
-        return False
+        self.checks.run()
+        outside = bool(self.device.host(self.flags).any())
+        if outside:
+            self.flags.fill(0)
+        return not outside
 
 
 def beginning(generator: np.random.Generator, count: int) -> list[int]:
@@ -97,20 +97,26 @@ class StepCompiler:
         """Whether an operator may have a place in a step."""
         return may_be_in_step(op)
 
+    def reads_lods(self, op: Operator) -> bool:
+        """Whether what an operator computes depends on the LoDs of its inputs."""
+        return reads_lods(op.type)
+
     def compile(
         self,
         operators: Sequence[tuple[Operator, Mapping[str, Any]]],
         given: Mapping[str, Any],
         states: Sequence[str],
         wanted: Sequence[str],
+        lods: Mapping[str, Lod] | None = None,
     ) -> CudaStep:
         """Compile operators in order. given: arrays by name; `states` among them are used and changed where they are.
 
-        wanted: names of results. Raises UnsupportedError for an operator that has no place in a step, OutOfMemoryError.
+        wanted: names of results. lods: of what is given, where operators read them. Raises UnsupportedError for an operator
+        that has no place in a step, OutOfMemoryError.
         """
         constants: dict[str, Buffer] = {}
         try:
-            built, values = build_step(operators, given, states, wanted)
+            built, values = build_step(operators, given, states, wanted, lods)
             owned = {name: values[name] for name in states if name in values and not values[name].integer}
             others = [value for name, value in values.items() if name not in owned]
             drawn = [each.state for each in built.draws]
@@ -148,11 +154,29 @@ class StepCompiler:
             arrays |= {buffer: inputs[value] for value, buffer in lowered.inputs.items()}
             arrays |= {buffer: results[name] for name, buffer in lowered.outputs.items()}
             work = work_of(lowered.calls, arrays, arena, offsets, device, self.opened)
+            checks, flags = self._checks(built.bounds, lowered, arrays)
         copied = {value.name: array for value, array in inputs.items() if value not in rows}
         return CudaStep(
-            device, lowered.calls, work, copied, results, built.lods, built.shapes, built.draws, drawn, built.bounds,
-            (arena, *fixed.values(), *owned.values()), needed,
+            device, lowered.calls, work, copied, results, built.lods, built.shapes, built.draws, drawn,
+            (arena, *fixed.values(), *owned.values()), needed, checks, flags,
         )  # fmt: skip
+
+    def _checks(
+        self, bounds: Sequence[Bound], lowered: LoweredStep, arrays: Mapping[Buffer, Any]
+    ) -> tuple[Work | None, Any]:
+        """What looks for ids out of range among the inputs, and where it notes them."""
+        ids = {value.name: buffer for value, buffer in lowered.inputs.items()}
+        read = [bound for bound in bounds if bound.name in ids]
+        if not read:
+            return None, None
+        buffer = Buffer(2 * len(read), "output", integer=True)
+        flags = self.device.xp.zeros(len(read), np.int64)
+        parts = [read[start : start + MOST_CHECKED] for start in range(0, len(read), MOST_CHECKED)]
+        calls: list[Call] = []
+        for number, part in enumerate(parts):
+            own = Pointer(buffer, number * MOST_CHECKED)
+            calls.append(check(part, [ids[bound.name] for bound in part], own))
+        return work_of(tuple(calls), {**arrays, buffer: flags}, None, {}, self.device, self.opened), flags
 
 
 def same_memory(xp: Any, array: Any) -> Any:

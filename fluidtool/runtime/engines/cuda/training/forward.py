@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from fluidtool.ir import Operator
-from fluidtool.runtime.engines.cuda.training.building import STEP_IMPORTERS, StepBuilder, imports_step
+from fluidtool.runtime.engines.cuda.training.building import STEP_IMPORTERS, Rows, StepBuilder, imports_step
 from fluidtool.runtime.graph.importers.convolution import Windows, windows_of
 from fluidtool.runtime.graph.importers.registry import IMPORTERS, need
 from fluidtool.runtime.graph.ir import Shape, Value
@@ -16,7 +16,7 @@ Attrs = Mapping[str, Any]
 SHARED = (
     "elementwise_add", "elementwise_sub", "elementwise_mul", "elementwise_div", "elementwise_max", "elementwise_min",
     "relu", "relu6", "sigmoid", "tanh", "gelu", "leaky_relu", "hard_swish", "swish", "exp", "sqrt", "square", "hard_sigmoid",
-    "softsign", "abs", "clip", "sum", "scale", "reduce_max", "reduce_min", "softmax", "assign",
+    "softsign", "abs", "clip", "scale", "reduce_max", "reduce_min", "softmax", "assign",
 )  # fmt: skip
 """Operators that are imported as in inference: they have no parameters."""
 SHAPED = ("reshape2", "transpose2", "squeeze2", "unsqueeze2", "flatten2", "reshape", "transpose")
@@ -28,14 +28,41 @@ def _shared(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
 
 
 def _shaped(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    name = op.inputs["X"][0]
+    if name in b.values and b.values[name].integer:
+        return _shaped_ids(b, op, b.values[name], attrs)
     shape = b.get(op, "X").shape
     IMPORTERS[op.type](b, op, dict(attrs))
     if b.wants(op, "XShape"):
         b.shapes[op.outputs["XShape"][0]] = shape
+    return None
+
+
+def _shaped_ids(b: StepBuilder, op: Operator, value: Value, attrs: Attrs) -> None:
+    """Whole numbers in another shape: what their importer makes of numbers of that shape, without the numbers."""
+    need(not op.type.startswith("transpose"), "whole numbers that are moved")
+    probe = StepBuilder({})
+    probe.values[op.inputs["X"][0]] = Value(value.name, value.shape)
+    IMPORTERS[op.type](probe, op, dict(attrs))
+    b.view_of_ids(op, value, probe.values[op.outputs["Out"][0]].shape)
+    if b.wants(op, "XShape"):
+        b.shapes[op.outputs["XShape"][0]] = value.shape
 
 
 STEP_IMPORTERS.update({type: _shared for type in SHARED if type in IMPORTERS})
 STEP_IMPORTERS.update({type: _shaped for type in SHAPED if type in IMPORTERS})
+
+
+@imports_step("sum")
+def _sum(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    rows = [b.rows[name] for name in op.inputs["X"] if name in b.rows]
+    if not rows:
+        return IMPORTERS["sum"](b, op, dict(attrs))
+    need(len(rows) == len(op.inputs["X"]), "a sum of rows and whole tables")
+    parts = [(ids, grad) for each in rows for ids, grad in zip(each.ids, each.grads, strict=True)]
+    b.rows[op.outputs["Out"][0]] = Rows(*map(tuple, zip(*parts, strict=True)))
+    return None
+
 
 NUMBERS = {
     "floor": "floorf(a)", "ceil": "ceilf(a)", "cos": "cosf(a)", "sin": "sinf(a)", "log": "logf(a)",
@@ -115,6 +142,12 @@ def reduced_axes(attrs: Attrs, rank: int) -> set[int]:
     dims = attrs["dim"] if isinstance(attrs["dim"], list) else [attrs["dim"]]
     need(all(-rank <= int(axis) < rank for axis in dims), "dimensions out of range")
     return set(range(rank)) if attrs.get("reduce_all") or not dims else {int(axis) % rank for axis in dims}
+
+
+@imports_step("slice")
+def _slice(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    need(all(int(axis) % len(b.get(op, "Input").shape) for axis in attrs["axes"]), "slices along the axis of sequences")
+    IMPORTERS["slice"](b, op, dict(attrs))
 
 
 @imports_step("concat")
@@ -203,6 +236,21 @@ def _cross_entropy(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     if op.type == "cross_entropy2":
         b.put(op, "MatchX", match)
         b.shapes[op.outputs["XShape"][0]] = x.shape
+
+
+@imports_step("sigmoid_cross_entropy_with_logits")
+def _sigmoid_cross_entropy(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    x, labels = b.get(op, "X"), b.get(op, "Label")
+    check_sigmoid_cross_entropy(b, op, attrs, x, labels)
+    text = "ft_larger(a, 0.0f) - a * b + logf(1.0f + expf(-fabsf(a)))"
+    ignored = literal(float(attrs["ignore_index"]))
+    b.put(op, "Out", b.formula(f"(b == {ignored} ? 0.0f : {text})", x, labels))
+
+
+def check_sigmoid_cross_entropy(b: StepBuilder, op: Operator, attrs: Attrs, x: Value, labels: Value) -> None:
+    """Refuse what counts labels, or weighs them."""
+    need(x.shape == labels.shape and not attrs.get("normalize"), "a loss that is divided by the number of labels")
+    need(not op.inputs.get("pos_weight"), "weights of positive labels")
 
 
 @imports_step("softmax_with_cross_entropy")
@@ -337,13 +385,28 @@ def rows_mean(b: StepBuilder, value: Value) -> Value:
 @imports_step("lookup_table", "lookup_table_v2")
 def _lookup(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     table = b.get(op, "W")
-    need(not attrs.get("is_distributed") and not attrs.get("remote_prefetch"), "a table of a parameter server")
+    need(not attrs.get("is_distributed") and not attrs.get("epmap"), "a table of a parameter server")
     padding = int(attrs.get("padding_idx", -1))
     ids = b.ids(op, "Ids", table.shape[0])
     need(len(table.shape) == 2 and -1 <= padding < table.shape[0], "padding that is no row")
     lead = ids.shape[:-1] if op.type == "lookup_table" else ids.shape
     need(op.type != "lookup_table" or ids.shape[-1:] == (1,), "ids whose last size is not 1")
     b.put(op, "Out", b.node("rows", [table, ids], (*lead, table.shape[1]), zero=padding))
+
+
+PLACES = 22  # bits that say where an id of a table stands among the others
+
+
+def whole_gradient(b: StepBuilder, rows: Rows, shape: Shape, zero: int = -1) -> Value:
+    """A gradient of rows as that of a whole table: zeros elsewhere, and in the row `zero`."""
+    check_rows(rows, shape)
+    return b.node("rows_gradient", [*rows.ids, *rows.grads], shape, zero=zero)
+
+
+def check_rows(rows: Rows, shape: Shape) -> None:
+    """Refuse rows that do not fit a table, or that are too many."""
+    need(len(shape) == 2 and all(each.shape[1:] == shape[1:] for each in rows.grads), "rows that do not fit a table")
+    need(sum(each.shape[0] for each in rows.grads) < 1 << PLACES, "more ids than keys can tell")
 
 
 @imports_step("dropout")

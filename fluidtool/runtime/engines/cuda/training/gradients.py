@@ -6,11 +6,14 @@ from collections.abc import Callable, Mapping
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from fluidtool.ir import Operator
-from fluidtool.runtime.engines.cuda.training.building import StepBuilder, imports_step
+from fluidtool.runtime.engines.cuda.training.building import Rows, StepBuilder, imports_step
 from fluidtool.runtime.engines.cuda.training.forward import (
     along,
     check_batch_norm,
+    check_sigmoid_cross_entropy,
     convolution_of,
     counted,
     dropout_factor,
@@ -23,8 +26,10 @@ from fluidtool.runtime.engines.cuda.training.forward import (
     swapped,
     transposed_of,
     turned,
+    whole_gradient,
 )
 from fluidtool.runtime.graph.importers.elementwise import aligned
+from fluidtool.runtime.graph.importers.moves import cut_of
 from fluidtool.runtime.graph.importers.registry import need
 from fluidtool.runtime.graph.ir import Shape, Value
 
@@ -144,6 +149,21 @@ def _transposed_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     b.put(op, "X@GRAD", b.transposed(b.get(op, "Out@GRAD"), [axes.index(axis) for axis in range(len(axes))]))
 
 
+@imports_step("slice_grad")
+def _sliced_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    shape, grad = b.shape_of(op, "Input"), b.get(op, "Out@GRAD")
+    need(not any(op.inputs.get(slot) for slot in op.inputs if slot not in ("Input", "Out@GRAD")), "computed bounds")
+    starts, sizes, _ = cut_of(attrs, shape)
+    need(prod(sizes) == prod(grad.shape), "a gradient that does not fit")
+    sources = [
+        None
+        if part == size
+        else np.where((np.arange(size) >= start) & (np.arange(size) < start + part), np.arange(size) - start, -1)
+        for start, part, size in zip(starts, sizes, shape, strict=True)
+    ]
+    b.put(op, "Input@GRAD", b.node("pad", [b.view(grad, sizes)], shape, sources=sources, value=0.0))
+
+
 @imports_step("concat_grad")
 def _parted_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     grad = b.get(op, "Out@GRAD")
@@ -209,6 +229,15 @@ def _cross_entropy_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     text = f"({here} ? -a / b : 0.0f)"
     wide = shape if source.shape == shape else column
     b.put(op, "X@GRAD", b.by_column(text, grad, source, labels, shape=shape, shapes=(column, wide, column)))
+
+
+@imports_step("sigmoid_cross_entropy_with_logits_grad")
+def _sigmoid_cross_entropy_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    x, labels, grad = b.get(op, "X"), b.get(op, "Label"), b.get(op, "Out@GRAD")
+    check_sigmoid_cross_entropy(b, op, attrs, x, labels)
+    need(grad.shape == x.shape, "a gradient that does not fit")
+    ignored = literal(float(attrs["ignore_index"]))
+    b.put(op, "X@GRAD", b.formula(f"(b == {ignored} ? 0.0f : c * (ft_sigmoid(a) - b))", x, labels, grad))
 
 
 @imports_step("softmax_with_cross_entropy_grad")
@@ -305,14 +334,15 @@ def _layer_norm_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
 # ---------------------------------------------------------------- tables and dropout
 @imports_step("lookup_table_grad", "lookup_table_v2_grad")
 def _lookup_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
-    need(not attrs.get("is_sparse") and not attrs.get("is_distributed"), "rows as a gradient")
+    need(not attrs.get("is_distributed"), "a table of a parameter server")
     shape, padding = b.shape_of(op, "W"), int(attrs.get("padding_idx", -1))
     ids = b.ids(op, "Ids", shape[0])
-    count = prod(ids.shape)
-    need(count < 1 << 22, "more ids than links can tell")
-    grad = b.view(b.get(op, "Out@GRAD"), (count, shape[1]))
-    links = b.node("links", [ids], (count,))
-    b.put(op, "W@GRAD", b.node("rows_gradient", [ids, links, grad], shape, zero=padding))
+    grad = b.view(b.get(op, "Out@GRAD"), (prod(ids.shape), shape[1]))
+    found = Rows((ids,), (grad,))
+    if attrs.get("is_sparse"):  # rows of padding are rows like others
+        b.rows[op.outputs["W@GRAD"][0]] = found
+    else:
+        b.put(op, "W@GRAD", whole_gradient(b, found, shape, padding))
 
 
 @imports_step("dropout_grad")

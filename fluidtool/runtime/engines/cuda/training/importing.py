@@ -10,12 +10,12 @@ import numpy as np
 from fluidtool.ir import Operator
 from fluidtool.ops.registry import get_op
 from fluidtool.proto.enums import VarType
-from fluidtool.runtime.engines.cuda.training import forward, gradients, updates
+from fluidtool.runtime.engines.cuda.training import forward, gradients, recurrent, sequences, updates
 from fluidtool.runtime.engines.cuda.training.building import EMPTY, STEP_IMPORTERS, BuiltStep, StepBuilder
-from fluidtool.runtime.graph.importers.registry import need
+from fluidtool.runtime.graph.importers.registry import Lod
 from fluidtool.runtime.graph.ir import UnsupportedError, Value
 
-PARTS = (forward, gradients, updates)
+PARTS = (forward, gradients, recurrent, sequences, updates)
 """The modules whose functions import operators."""
 LODS = {
     "cross_entropy2": (("X", "XShape"),),
@@ -24,7 +24,9 @@ LODS = {
 }
 """What kernels say of LoDs beyond what operators declare."""
 TYPED = {"fill_constant": "dtype", "cast": "out_dtype"}  # attributes that say of which type results are
-SPARSE = ("is_sparse", "is_distributed")
+OF_SERVERS = ("is_distributed", "epmap")
+TAKING_ROWS = frozenset({"sum", *updates.BY_ROWS})
+"""Operators that read a gradient of rows as such."""
 
 
 def may_be_in_step(op: Operator) -> bool:
@@ -33,10 +35,23 @@ def may_be_in_step(op: Operator) -> bool:
         return False
     if op.type in TYPED and op.has_attr(TYPED[op.type]) and op.attr(TYPED[op.type]) != forward.FLOAT32:
         return False
-    if op.type.startswith("lookup_table") and any(op.has_attr(name) and op.attr(name) for name in SPARSE):
+    if op.type.startswith("lookup_table") and any(op.has_attr(name) and op.attr(name) for name in OF_SERVERS):
         return False
     found = (op.block.find_var_recursive(name) for name in (*op.input_arg_names, *op.output_arg_names))
-    return all(var is None or var.type == VarType.LOD_TENSOR for var in found)
+    others = [var for var in found if var is not None and var.type != VarType.LOD_TENSOR]
+    return all(var.type == VarType.SELECTED_ROWS and _stays_within(op, var.name) for var in others)
+
+
+def _stays_within(op: Operator, name: str) -> bool:
+    """Whether rows are made by lookups, or their sums, and read by sums and updates that take them."""
+    makers = [each for each in op.block.ops if name in each.output_arg_names]
+    readers = [each for each in op.block.ops if name in each.input_arg_names]
+    if len(makers) != 1 or any(each.type not in TAKING_ROWS for each in readers):
+        return False
+    (maker,) = makers
+    if maker.type == "sum":
+        return all(each != name and _stays_within(op, each) for each in maker.inputs["X"])
+    return maker.type in ("lookup_table_grad", "lookup_table_v2_grad") and bool(maker.attr("is_sparse"))
 
 
 def build_step(
@@ -44,11 +59,12 @@ def build_step(
     given: Mapping[str, Any],
     states: Collection[str],
     wanted: Sequence[str],
+    known_lods: Mapping[str, Lod] | None = None,
 ) -> tuple[BuiltStep, dict[str, Value]]:
     """A step, and the values of what it is given: arrays by name, of which only shapes and data types count.
 
-    states: names that the step may change in place. Raises UnsupportedError, which names the result of the operator that
-    has no place in it.
+    states: names that the step may change in place. known_lods: the LoDs of what is given, if the step is for these only.
+    Raises UnsupportedError, which names the result of the operator that has no place in it.
     """
     values = {}
     shapes = {name: array[:-1] for name, array in given.items() if type(array) is tuple}  # XShape ends with 0
@@ -59,9 +75,11 @@ def build_step(
     builder = StepBuilder({name: values[name] for name in states if name in values})
     builder.values.update(values)
     builder.shapes.update(shapes)
-    lods: dict[str, str] = {name: name for name in given}
+    lods: dict[str, str | Lod] = {name: name for name in given}
     for op, attrs in operators:
         try:
+            if sequences.reads_lods(op.type):
+                builder.lods.update(_lods_of(op, lods, known_lods or {}))
             STEP_IMPORTERS[op.type](builder, op, attrs)
             _pass_lods_on(op, lods, builder)
         except UnsupportedError as error:
@@ -73,19 +91,33 @@ def build_step(
         if builder.values[name] is not value and name not in builder.moved
     }
     missing = [name for name in wanted if name not in builder.values and name not in builder.shapes]
-    need(not missing, f"{missing} is not computed")
+    if missing:
+        raise UnsupportedError(f"{missing[0]} is only known to the operators of a step", result=missing[0])
     step = BuiltStep(
         tuple(builder.nodes), builder.values, stores, tuple(builder.updates), tuple(builder.draws),
         tuple(builder.bounds), {name: lods[name] for name in wanted if name in lods},
-        {name: (*builder.shapes[name], 0) for name in wanted if name in builder.shapes},
+        tuple(builder.row_updates), {name: (*builder.shapes[name], 0) for name in wanted if name in builder.shapes},
     )  # fmt: skip
     return step, values
 
 
-def _pass_lods_on(op: Operator, lods: dict[str, str], builder: StepBuilder) -> None:
-    """Which results have the LoD of which input: as operators declare it, and as gradients of elementwise operators have it."""
+def _lods_of(op: Operator, lods: Mapping[str, str | Lod], known: Mapping[str, Lod]) -> dict[str, Lod]:
+    """The LoD of each input of an operator."""
+    found = {name: lods.get(name, ()) for name in op.input_arg_names}
+    return {name: known.get(lod, ()) if isinstance(lod, str) else lod for name, lod in found.items()}
+
+
+def _pass_lods_on(op: Operator, lods: dict[str, str | Lod], builder: StepBuilder) -> None:
+    """Which results have the LoD of which input: as operators declare it, and as gradients of elementwise operators have it.
+
+    Some operators of sequences make another one.
+    """
     for name in op.output_arg_names:
         lods.pop(name, None)
+    if op.type in sequences.OWN_LODS:
+        name = op.outputs["Out"][0]
+        lods[name] = builder.lods.get(name, ())
+        return
     pairs = [*get_op(op.type).share_lod, *LODS.get(op.type, ())]
     if op.type.startswith("elementwise_") and op.type.endswith("_grad"):
         pairs.append(("Out@GRAD", "X@GRAD"))

@@ -19,7 +19,8 @@ from fluidtool.runtime.engines.cuda.calls import (
 )
 from fluidtool.runtime.engines.cuda.lowering import Lowering, lowers, matrices_of, matrix_of, need_cublaslt, need_cudnn
 from fluidtool.runtime.engines.cuda.sources import THREADS, Source
-from fluidtool.runtime.engines.cuda.training.building import Rule, Update
+from fluidtool.runtime.engines.cuda.training.building import Bound, Rows, RowUpdate, Rule, Update
+from fluidtool.runtime.engines.cuda.training.forward import PLACES
 from fluidtool.runtime.engines.cupy.kernels import MULTIPLIER, PCG64, parts
 from fluidtool.runtime.graph.importers.registry import ADD
 from fluidtool.runtime.graph.ir import NONE, RELU, Graph, Node, Value
@@ -189,39 +190,141 @@ def _pool_gradient(low: Lowering, node: Node) -> None:
 
 
 # ---------------------------------------------------------------- tables
-@lowers("links")
-def _links(low: Lowering, node: Node) -> None:
-    """For each id the place of the next one that is equal, and whether it is the first: 2 * place + first."""
-    ids, count = node.inputs[0], node.output.shape[0]
-    src, out = Source(low), low.new(node.output)
-    at, name = src.thread(count), src.pointer(low.place(ids).buffer)
+def check(bounds: Sequence[Bound], ids: Sequence[Buffer], flags: Pointer) -> Launch:
+    """The kernel that sets the flag of each bound which some of its ids are beyond."""
+    low = Lowering(Graph((), [], ()), frozenset(), {})
+    src = Source(low)
+    counts = [buffer.floats // 2 for buffer in ids]
+    blocks = min(-(-max(counts) // THREADS), BUSY // THREADS)
+    src.lines.append("const int at = blockIdx.x * blockDim.x + threadIdx.x;")
+    for number, (bound, buffer, count) in enumerate(zip(bounds, ids, counts, strict=True)):
+        others = "" if bound.ignored is None else f" && id != {bound.ignored}ll"
+        src.lines.append(
+            f"for (int i = at; i < {count}; i += {blocks * THREADS}) {{ const whole id = {src.pointer(buffer)}[i]; "
+            f"if ((id < 0 || id >= {bound.rows}ll){others}) out[{number}] = 1; }}"
+        )
+    return src.launch(Place(flags.buffer, (1,), flags.offset), blocks, THREADS, "check")
+
+
+CHUNK = 2048  # keys that a block sorts in its own memory
+
+
+def sorted_ids(low: Lowering, ids: Sequence[Value]) -> Pointer:
+    """Keys of ids and of their places, sorted: by blocks, then two sorted runs at once. The same ids are sorted once."""
+    known = tuple(ids)
+    if known in low.sorted:
+        return low.sorted[known]
+    counts = [prod(each.shape) for each in ids]
+    count = sum(counts)
+    size = max(2, 1 << (count - 1).bit_length())
+    chunk = min(size, CHUNK)
+    keys, src = Place(Buffer(2 * size, integer=True), (1,)), Source(low)
+    loaded, begin = f"{(1 << 62) - 1}ll", count  # larger than any key
+    for value, own in zip(reversed(ids), reversed(counts), strict=True):
+        begin -= own
+        place = low.place(value)
+        key = f"{src.pointer(place.buffer, place.offset)}[at - {begin}] << {PLACES} | at"
+        loaded = f"at >= {begin} && at < {begin + own} ? ({key}) : {loaded}"
+    swap = "if ((keys[a] > keys[b]) == ((a & k) == 0)) { const whole t = keys[a]; keys[a] = keys[b]; keys[b] = t; }"
+    pair = "const int a = me / j * 2 * j + me % j, b = a + j;"
+    each = f"for (int i = me; i < {chunk}; i += {chunk // 2})"
     src.lines += [
-        f"int next = {at} + 1, before = 0;",
-        f"while (next < {count} && {name}[next] != {name}[{at}]) next++;",
-        f"while (before < {at} && {name}[before] != {name}[{at}]) before++;",
-        src.store(out, [at], f"(float)(2 * next + (before == {at}))"),
+        f"__shared__ whole keys[{chunk}];",
+        f"const int me = threadIdx.x, start = blockIdx.x * {chunk};",
+        f"{each} {{ const int at = start + i; keys[i] = {loaded}; }}",
+        "__syncthreads();",
+        f"for (int k = 2; k <= {chunk}; k *= 2) for (int j = k / 2; j > 0; j /= 2) {{ {pair} {swap} __syncthreads(); }}",
+        f"{each} out[start + i] = keys[i];",
     ]
-    low.calls.append(src.launch(out, -(-count // THREADS), THREADS, "links"))
+    low.calls.append(src.launch(keys, size // chunk, chunk // 2, "sort"))
+    run = chunk
+    while run < size:
+        keys, run = _merged(low, keys, run, size), 2 * run
+    low.sorted[known] = keys.pointer
+    return keys.pointer
+
+
+def _merged(low: Lowering, keys: Place, run: int, size: int) -> Place:
+    """Sorted runs of twice the length: each key counts those of the other run that are before it."""
+    src, out = Source(low), Place(Buffer(2 * size, integer=True), (1,))
+    at, given = src.thread(size), src.pointer(keys.buffer, keys.offset)
+    src.lines += [
+        f"const int own = {at} / {run} * {run}, pair = {at} / {2 * run} * {2 * run};",
+        f"const int other = own == pair ? pair + {run} : pair;",
+        f"const whole key = {given}[{at}];",
+        f"int low = 0, high = {run};",
+        "while (low < high) {",
+        "    const int middle = (low + high) / 2;",
+        f"    const whole there = {given}[other + middle];",
+        "    if (there < key || (there == key && other < own)) low = middle + 1; else high = middle;",
+        "}",
+        f"out[pair + {at} - own + low] = key;",
+    ]
+    low.calls.append(src.launch(out, -(-size // THREADS), THREADS, "merge"))
+    return out
+
+
+def _row_sums(low: Lowering, src: Source, rows: Rows, width: int, zero: int = -1) -> tuple[int, str, str]:
+    """Statements that add up the rows of one id in order, by the thread of its first place: (threads, the row, the column).
+
+    Threads of other places return. The sum is `g`.
+    """
+    keys = sorted_ids(low, rows.ids)
+    count = sum(each.shape[0] for each in rows.grads)
+    at, name = src.thread(count * width), src.pointer(keys.buffer, keys.offset)
+    first, column = src.whole(f"{at} / {width}"), src.whole(f"{at} % {width}")
+    row = src.whole(f"(int)({name}[{first}] >> {PLACES})")
+    same = f"(int)({name}[{{}}] >> {PLACES}) == {row}"
+    src.lines.append(f"if ({first} > 0 && {same.format(f'{first} - 1')}) return;")
+    if zero >= 0:
+        src.lines.append(f"if ({row} == {zero}) return;")
+    places = [low.contiguous(each) for each in rows.grads]
+    start, ends = 0, []
+    for each in rows.grads:
+        ends.append((start, each.shape[0]))
+        start += each.shape[0]
+    loaded = ""
+    for place, (begin, own) in reversed(list(zip(places, ends, strict=True))):
+        element = f"{src.pointer(place.buffer, place.offset)}[(i - {begin}) * {width} + {column}]"
+        loaded = f"i < {begin + own} ? {element} : {loaded}" if loaded else element
+    src.lines += [
+        "float g = 0.0f;",
+        f"for (int n = {first}; n < {count} && {same.format('n')}; n++) {{",
+        f"    const int i = (int)({name}[n] & {(1 << PLACES) - 1});",
+        f"    g += {loaded};",
+        "}",
+    ]
+    return count * width, row, column
 
 
 @lowers("rows_gradient")
 def _rows_gradient(low: Lowering, node: Node) -> None:
-    """Zeros, then the sums of the rows of each id, added in order."""
-    ids, links, grad = node.inputs
-    (count,), (_, width) = links.shape, node.output.shape
+    """Zeros, then the sums of the rows of each id."""
+    half, width = len(node.inputs) // 2, node.output.shape[1]
     out = low.new(node.output)
     low.elementwise(out, node.output.shape, lambda src, index: "0.0f")
     src = Source(low)
-    at, name = src.thread(count * width), src.pointer(low.place(ids).buffer)
-    first, column = src.whole(f"{at} / {width}"), src.whole(f"{at} % {width}")
-    link, row = low.place(links), src.whole(f"(int){name}[{first}]")
-    src.lines += [
-        f"if (!((int){src.at(link, [first])} & 1) || {row} == {node.attrs['zero']}) return;",
-        "float total = 0.0f;",
-        f"for (int i = {first}; i < {count}; i = (int){src.at(link, ['i'])} / 2) total += {src.load(grad, ['i', column])};",
-        src.store(out, [row, column], "total"),
-    ]
-    low.calls.append(src.launch(out, -(-count * width // THREADS), THREADS, "scatter"))
+    rows = Rows(tuple(node.inputs[:half]), tuple(node.inputs[half:]))
+    threads, row, column = _row_sums(low, src, rows, width, node.attrs["zero"])
+    src.lines.append(src.store(out, [row, column], "g"))
+    low.calls.append(src.launch(out, -(-threads // THREADS), THREADS, "scatter"))
+
+
+def update_rows(low: Lowering, each: RowUpdate) -> None:
+    """Change the rows that have a gradient."""
+    width, src = each.states[0].shape[1], Source(low)
+    threads, row, column = _row_sums(low, src, each.rows, width)
+    element = src.whole(f"{row} * {width} + {column}")
+    places = [low.place(value) for value in each.states]
+    names = [src.writable(place.buffer, place.offset) for place in places]
+    for name, value in zip(each.rule.numbers, each.numbers, strict=True):
+        place = low.place(value)
+        src.lines.append(f"const float {name} = {src.pointer(place.buffer, place.offset)}[0];")
+    for letter, name in zip(each.rule.states, names, strict=True):
+        src.lines.append(f"float {letter} = {name}[{element}];")
+    src.lines.append(each.rule.text)
+    src.lines += [f"{name}[{element}] = {letter};" for letter, name in zip(each.rule.states, names, strict=True)]
+    low.calls.append(src.launch(places[0], -(-threads // THREADS), THREADS, "rows_update"))
 
 
 # ---------------------------------------------------------------- random numbers

@@ -9,7 +9,7 @@ from fluidtool.records import dataclass
 from fluidtool.runtime.engines.cuda.calls import Buffer, Call, Place, row_major
 from fluidtool.runtime.engines.cuda.lowering import LARGEST, Lowering
 from fluidtool.runtime.engines.cuda.training.building import BuiltStep
-from fluidtool.runtime.engines.cuda.training.kernels import update, with_biases
+from fluidtool.runtime.engines.cuda.training.kernels import update, update_rows, with_biases
 from fluidtool.runtime.engines.cuda.training.updates import stored
 from fluidtool.runtime.graph.importers.registry import need
 from fluidtool.runtime.graph.ir import Graph, Value
@@ -36,17 +36,21 @@ def lower_step(
     """The calls of a step. given: values that are copied in for every run. Raises UnsupportedError."""
     results = [step.values[name] for name in wanted]
     ends = [*step.stores.values(), *(each.gradient for each in step.updates if each.gradient is not None)]
-    ends += [number for each in step.updates for number in each.numbers]
+    numbers = [each.numbers for each in step.updates] + [each.numbers for each in step.row_updates]
+    ends += [number for each in numbers for number in each]
+    ends += [grad for each in step.row_updates for grad in each.rows.grads]
     graph = Graph((*given, *states.values()), list(dict.fromkeys([*results, *ends])), step.nodes).without_unread()
     graph = with_biases(graph)
     read = {value for node in graph.nodes for value in node.inputs} | set(graph.outputs)
+    read |= {ids for each in step.row_updates for ids in each.rows.ids}
     places, inputs, owned = {}, {}, {}
     for value in given:
         if value in read:
             need(prod(value.shape) <= LARGEST, f"{value.name} of more than {LARGEST} elements")
             inputs[value] = Buffer(value.floats, "input", integer=value.integer)
             places[value] = Place(inputs[value], row_major(value.shape))
-    changed = {value for each in step.updates for value in each.states} | {states[name] for name in step.stores}
+    updated = [each.states for each in step.updates] + [each.states for each in step.row_updates]
+    changed = {value for each in updated for value in each} | {states[name] for name in step.stores}
     for name, value in states.items():
         if value in read or value in changed:
             owned[name] = Buffer(value.floats, "state")
@@ -54,6 +58,8 @@ def lower_step(
     low = Lowering(graph, libraries, constants, places=places, apart=frozenset(results))
     low.nodes()
     outputs = low.outputs(results)  # before anything changes
+    for each in step.row_updates:
+        update_rows(low, each)
     update(low, step.updates)
     update(low, [stored(states[name], value) for name, value in step.stores.items()])
     return LoweredStep(tuple(low.calls), inputs, owned, dict(zip(wanted, outputs, strict=True)))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from fluidtool.ir import Operator
-from fluidtool.runtime.engines.cuda.training.building import Rule, StepBuilder, Update, imports_step
-from fluidtool.runtime.engines.cuda.training.forward import literal
+from fluidtool.runtime.engines.cuda.training.building import Rows, RowUpdate, Rule, StepBuilder, Update, imports_step
+from fluidtool.runtime.engines.cuda.training.forward import check_rows, literal, whole_gradient
 from fluidtool.runtime.graph.importers.registry import need
 from fluidtool.runtime.graph.ir import Value
 
@@ -17,13 +17,44 @@ Attrs = Mapping[str, Any]
 def _update(
     b: StepBuilder, op: Operator, slots: Mapping[str, tuple[str, str]], numbers: Mapping[str, str], text: str
 ) -> None:
-    """An update. slots: input and output of each state, by letter; numbers: the slots of single numbers, by name."""
-    grad = b.get(op, "Grad")
+    """An update. slots: input and output of each state, by letter; numbers: the slots of single numbers, by name.
+
+    Of rows, where they are the gradient: rows with no gradient would stay as they are, or do so by the operator's meaning.
+    """
     need(not any(op.inputs.get(slot) for slot in LATER) and not _of_paddle_2(op), "an optimizer of Paddle 2")
+    rows = rows_of(b, op)
+    grad = None if rows is not None and BY_ROWS[op.type](op) else _gradient(b, op, rows)
     states = [b.state(op, *pair) for pair in slots.values()]
-    need(all(each.shape == grad.shape for each in states), "states of another shape than the gradient")
     rule = Rule(tuple(slots), tuple(numbers), text)
-    b.updates.append(Update(rule, tuple(states), grad, tuple(b.number(op, slot) for slot in numbers.values())))
+    given = tuple(b.number(op, slot) for slot in numbers.values())
+    if grad is None:
+        assert rows is not None
+        need(len({each.shape for each in states}) == 1, "states of different shapes")
+        check_rows(rows, states[0].shape)
+        b.row_updates.append(RowUpdate(rule, tuple(states), rows, given))
+        return
+    need(all(each.shape == grad.shape for each in states), "states of another shape than the gradient")
+    b.updates.append(Update(rule, tuple(states), grad, given))
+
+
+BY_ROWS: dict[str, Callable[[Operator], bool]] = {
+    "sgd": lambda op: True,
+    "adagrad": lambda op: True,
+    "adam": lambda op: bool(op.has_attr("lazy_mode") and op.attr("lazy_mode")),
+    "momentum": lambda op: False,
+}
+"""Updates that take a gradient of rows, and whether they leave all other rows as they are."""
+
+
+def rows_of(b: StepBuilder, op: Operator) -> Rows | None:
+    """The rows that are the gradient of an update; None if it is a whole one."""
+    found = b.rows.get(op.inputs["Grad"][0])
+    need(found is None or op.type in BY_ROWS, "rows as a gradient")
+    return found
+
+
+def _gradient(b: StepBuilder, op: Operator, rows: Rows | None) -> Value:
+    return b.get(op, "Grad") if rows is None else whole_gradient(b, rows, b.get(op, "Param").shape)
 
 
 LATER = ("MasterParam", "SkipUpdate", "Beta1Tensor", "Beta2Tensor", "EpsilonTensor")
@@ -54,9 +85,12 @@ def _adam(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     slots = {
         "p": ("Param", "ParamOut"), "m": ("Moment1", "Moment1Out"), "v": ("Moment2", "Moment2Out"),
     }  # fmt: skip
+    first, second = "b1", "b2"
+    if rows_of(b, op) is not None:  # Paddle 1.8.5 moves the powers on before it uses them
+        first, second = f"(b1 * {one})", f"(b2 * {two})"
     text = (
         f"m = {one} * m + {rest_one} * g; v = {two} * v + {rest_two} * g * g; "
-        f"p = p - lr * (sqrtf(1.0f - b2) / (1.0f - b1)) * (m / (sqrtf(v) + {epsilon}));"
+        f"p = p - lr * (sqrtf(1.0f - {second}) / (1.0f - {first})) * (m / (sqrtf(v) + {epsilon}));"
     )
     _update(b, op, slots, {"lr": "LearningRate", "b1": "Beta1Pow", "b2": "Beta2Pow"}, text)
     powers = [b.state(op, f"Beta{n}Pow", f"Beta{n}PowOut") for n in (1, 2)]

@@ -1,0 +1,486 @@
+"""Recurrent layers in training steps, forward and backward: step by step, a product and one kernel or two for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from fluidtool.ir import Operator
+from fluidtool.records import dataclass
+from fluidtool.runtime.engines.cuda.calls import Buffer, Matrix, Place, Pointer, Product
+from fluidtool.runtime.engines.cuda.lowering import Lowering, lowers, need_cublaslt
+from fluidtool.runtime.engines.cuda.sequences import function, of_step, packed_rows, steps_of
+from fluidtool.runtime.engines.cuda.sources import THREADS, Source
+from fluidtool.runtime.engines.cuda.training.building import StepBuilder, imports_step
+from fluidtool.runtime.engines.cuda.training.sequences import taken
+from fluidtool.runtime.graph.importers.registry import SIGMOID, TANH, need
+from fluidtool.runtime.graph.importers.sequences import ACTIVATIONS, offsets_of
+from fluidtool.runtime.graph.ir import RELU, Node, Value
+
+Attrs = Mapping[str, Any]
+SLOPES = {
+    SIGMOID: "({0} * {1} * (1.0f - {1}))",
+    TANH: "({0} * (1.0f - {1} * {1}))",
+    RELU.kind: "({1} > 0.0f ? {0} : 0.0f)",
+}
+"""Gradients of activations, by number: {0} is that of the result, {1} the result."""
+
+
+def slope(kind: int, grad: str, result: str) -> str:
+    """The gradient of an activation."""
+    return SLOPES[kind].format(grad, result) if kind in SLOPES else f"({grad})"
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """How the rows of a layer are packed, step by step, the longest sequence first.
+
+    starts: the first packed row of each step, then their number. rows: the row that each packed row is. places: the packed row
+    that each row is. before: for each packed row that of the same sequence one step before, or -1.
+    """
+
+    starts: Any
+    rows: Any
+
+    @property
+    def places(self) -> Any:
+        """Rows -> packed rows."""
+        found = np.empty_like(self.rows)
+        found[self.rows] = np.arange(len(self.rows))
+        return found
+
+    @property
+    def before(self) -> Any:
+        """Packed rows -> those of the step before."""
+        step = np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
+        place = np.arange(len(self.rows)) - self.starts[step]
+        return np.where(step > 0, self.starts[np.maximum(step - 1, 0)] + place, -1)
+
+
+def packed_of(b: StepBuilder, op: Operator, slot: str, attrs: Attrs) -> tuple[Packed, dict[str, Any]]:
+    """The packing of the sequences of an input, and what its nodes know of it."""
+    name, rows = op.inputs[slot][0], b.get(op, slot).shape[0]
+    need(len(b.lods.get(name, ())) == 1, "a recurrent layer over anything but sequences of one level")
+    starts, order = packed_rows(offsets_of(b, op, slot, rows), bool(attrs["is_reverse"]))
+    return Packed(starts, order), {"starts": starts, "rows": order}
+
+
+def columns_of(b: StepBuilder, value: Value, start: int, count: int) -> Value:
+    """Some columns of a matrix."""
+    rows = value.shape[0]
+    return b.node("slice", [value], (rows, count), starts=[0, start], sizes=(rows, count))
+
+
+def kinds_of(attrs: Attrs, *names: str) -> list[int]:
+    """Activations by number."""
+    need({attrs[name] for name in names} <= ACTIVATIONS.keys(), "another activation")
+    return [ACTIVATIONS[attrs[name]] for name in names]
+
+
+# ---------------------------------------------------------------- LSTM
+@imports_step("lstm")
+def _lstm(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    x, weights, bias, size = _lstm_inputs(b, op, attrs)
+    packed, known = packed_of(b, op, "Input", attrs)
+    known |= {"activations": _lstm_activations(attrs), "peepholes": bool(attrs["use_peepholes"])}
+    found = b.node("lstm_steps", [x, weights, bias], (x.shape[0], 6 * size), **known)
+    for slot, start in (("Cell", 4), ("Hidden", 5)):
+        column = columns_of(b, found, start * size, size)
+        b.packed[op.outputs[slot][0]] = column
+        b.put(op, slot, taken(b, column, packed.places))
+    if b.wants(op, "BatchGate"):
+        b.put(op, "BatchGate", columns_of(b, found, 0, 4 * size))
+    if b.wants(op, "BatchCellPreAct"):
+        kind = _lstm_activations(attrs)[1]
+        cells = columns_of(b, found, 4 * size, size)
+        b.put(op, "BatchCellPreAct", b.formula(function(kind, "a"), cells))
+
+
+def _lstm_inputs(b: StepBuilder, op: Operator, attrs: Attrs) -> tuple[Value, Value, Value, int]:
+    x, weights, bias = b.get(op, "Input"), b.get(op, "Weight"), b.get(op, "Bias")
+    need(not b.has(op, "H0") and not b.has(op, "C0"), "an LSTM with an initial state")
+    size = weights.shape[0]
+    need(weights.shape == (size, 4 * size) and x.shape[1:] == (4 * size,), "gates of an unexpected shape")
+    need(prod(bias.shape) == (7 if attrs["use_peepholes"] else 4) * size, "a bias of an unexpected shape")
+    return x, weights, bias, size
+
+
+def _lstm_activations(attrs: Attrs) -> list[int]:
+    return kinds_of(attrs, "gate_activation", "cell_activation", "candidate_activation")
+
+
+@lowers("lstm_steps")
+def _lower_lstm(low: Lowering, node: Node) -> None:
+    """In each packed row the activated gates (candidate, input, forget, output), the cell state and the hidden state."""
+    need_cublaslt(low)
+    weights, bias = (low.contiguous(value) for value in node.inputs[1:])
+    width, size = node.output.shape[1], node.output.shape[1] // 6
+    out = low.new(node.output)
+    low.calls.append(_packing(low, node.inputs[0], out, 4 * size, bias, node.attrs["rows"]))
+    steps, starts = steps_of(low, node.attrs["starts"]), node.attrs["starts"].tolist()
+    peepholes = bias if node.attrs["peepholes"] else None
+    for step in steps:
+        here = Place(out.buffer, (width, 1), out.offset + starts[step.number] * width)
+        before = None
+        if step.number:
+            before = Pointer(out.buffer, out.offset + starts[step.number - 1] * width)
+            state = Matrix(Pointer(out.buffer, before.offset + 5 * size), width)
+            gates = Matrix(here.pointer, width)
+            weight = Matrix(weights.pointer, 4 * size)
+            low.calls.append(Product(state, weight, gates, step.alive, size, 4 * size, added=gates))
+        text = _lstm_step(size, node.attrs["activations"], before, peepholes)
+        of_step(low, step, size, here, text, "lstm")
+
+
+def _packing(low: Lowering, x: Value, out: Place, columns: int, bias: Place | None, rows: Any) -> Any:
+    """The kernel that brings rows in the order of the steps, with the bias, into the first columns of a place."""
+    source, src, count = low.contiguous(x), Source(low), x.shape[0] * columns
+    at = src.thread(count)
+    row, column = src.whole(f"{at} / {columns}"), src.whole(f"{at} % {columns}")
+    value = f"{src.pointer(source.buffer, source.offset)}[(int){src.table(rows)}[{row}] * {columns} + {column}]"
+    if bias is not None:
+        value += f" + {src.pointer(bias.buffer, bias.offset)}[{column}]"
+    src.lines.append(f"out[{row} * {out.strides[0]} + {column}] = {value};")
+    return src.launch(out, -(-count // THREADS), THREADS, "pack")
+
+
+Lines = Callable[[Source], list[str]]
+
+
+def _lstm_step(size: int, activations: Sequence[int], before: Pointer | None, bias: Place | None) -> Lines:
+    gate, cell, candidate = activations
+
+    def text(src: Source) -> list[str]:
+        sums = [f"out[o + {number * size}]" for number in range(4)]
+        old = "0.0f"
+        if before is not None:
+            old = f"{src.pointer(before.buffer, before.offset)}[o + {4 * size}]"
+        if bias is not None:
+            looks = [f"{src.pointer(bias.buffer, bias.offset + (4 + number) * size)}[unit]" for number in range(3)]
+            sums[1:] = [
+                f"{each} + {state} * {look}"
+                for each, state, look in zip(sums[1:], ("before", "before", "c"), looks, strict=True)
+            ]
+        return [
+            f"const int o = row * {6 * size} + unit;",
+            f"const float before = {old};",
+            f"const float g = {function(candidate, sums[0])}, i = {function(gate, sums[1])};",
+            f"const float f = {function(gate, sums[2])}, c = g * i + before * f;",
+            f"const float p = {function(gate, sums[3])};",
+            f"out[o] = g; out[o + {size}] = i; out[o + {2 * size}] = f; out[o + {3 * size}] = p;",
+            f"out[o + {4 * size}] = c; out[o + {5 * size}] = p * {function(cell, 'c')};",
+        ]
+
+    return text
+
+
+@imports_step("lstm_grad")
+def _lstm_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    x, weights, bias, size = _lstm_inputs(b, op, attrs)
+    packed, known = packed_of(b, op, "Input", attrs)
+    gates, grad = b.get(op, "BatchGate"), b.get(op, "Hidden@GRAD")
+    need(grad.shape == (x.shape[0], size), "a gradient that does not fit")
+    cells, hidden = (in_steps(b, op, slot, packed) for slot in ("Cell", "Hidden"))
+    peepholes = bool(attrs["use_peepholes"])
+    known |= {"activations": _lstm_activations(attrs), "peepholes": peepholes}
+    found = b.node("lstm_gradient", [gates, cells, grad, weights, bias], gates.shape, **known)
+    if b.wants(op, "Input@GRAD"):
+        b.put(op, "Input@GRAD", taken(b, found, packed.places))
+    if b.wants(op, "Weight@GRAD"):
+        before = taken(b, hidden, packed.before)
+        b.put(op, "Weight@GRAD", b.product(b.transposed(before, (1, 0)), found))
+    if b.wants(op, "Bias@GRAD"):
+        total = b.view(b.sums(found, (1,)), (1, 4 * size))
+        if peepholes:
+            before = taken(b, cells, packed.before)
+            parts = [
+                b.view(b.sums(b.formula("a * b", columns_of(b, found, number * size, size), state), (1,)), (1, size))
+                for number, state in ((1, before), (2, before), (3, cells))
+            ]
+            total = b.node("concat", [total, *parts], (1, 7 * size), axis=1)
+        b.put(op, "Bias@GRAD", b.view(total, bias.shape))
+
+
+def in_steps(b: StepBuilder, op: Operator, slot: str, packed: Packed) -> Value:
+    """The rows of an input in the order of the steps, in which the layer has left them if it is in this step."""
+    value = b.get(op, slot)
+    found = b.packed.get(op.inputs[slot][0])
+    return taken(b, value, packed.rows) if found is None else found
+
+
+def by_columns(low: Lowering, value: Value) -> Place:
+    """A place of a matrix whose rows are contiguous, at any distance."""
+    place = low.place(value)
+    return place if place.strides[1] == 1 or value.shape[1] == 1 else low.contiguous(value)
+
+
+def zeros(low: Lowering, rows: int, columns: int) -> Buffer:
+    """Memory that begins with zeros."""
+    found = Buffer(rows * columns)
+    low.elementwise(Place(found, (columns, 1)), (rows, columns), lambda src, index: "0.0f")
+    return found
+
+
+@lowers("lstm_gradient")
+def _lower_lstm_gradient(low: Lowering, node: Node) -> None:
+    """The gradients of the gates' sums, in the order of the steps, from the last to the first."""
+    need_cublaslt(low)
+    gates, cells = (by_columns(low, value) for value in node.inputs[:2])
+    grad, weights, bias = (low.contiguous(value) for value in node.inputs[2:])
+    size, starts = node.output.shape[1] // 4, node.attrs["starts"].tolist()
+    out, alive = low.new(node.output), int(starts[1])
+    states, hidden = zeros(low, alive, size), zeros(low, alive, size)
+    order = low.constant(node.attrs["rows"])
+    layer = _LstmGradient(
+        size, node.attrs["activations"], gates, cells, grad, bias if node.attrs["peepholes"] else None, states, hidden
+    )
+    for step in reversed(steps_of(low, node.attrs["starts"])):
+        start = starts[step.number]
+        here = Place(out.buffer, (4 * size, 1), out.offset + start * 4 * size)
+        before = starts[step.number - 1] if step.number else None
+        of_step(low, step, size, here, layer.lines(start, before, Pointer(order, start)), "lstm_back")
+        if step.number:
+            low.calls.append(
+                Product(
+                    Matrix(here.pointer, 4 * size), Matrix(weights.pointer, 4 * size, turned=True),
+                    Matrix(Pointer(hidden), size), step.alive, 4 * size, size,
+                )
+            )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _LstmGradient:
+    """Where the kernel of a step finds its numbers: `states` and `hidden` are gradients that come from the step after."""
+
+    size: int
+    activations: Sequence[int]
+    gates: Place
+    cells: Place
+    grad: Place
+    bias: Place | None
+    states: Buffer
+    hidden: Buffer
+
+    def lines(self, start: int, before: int | None, order: Pointer) -> Lines:
+        """The statements of a step whose rows begin at `start`, those of the step before at `before`."""
+        size, (gate, cell, candidate) = self.size, self.activations
+
+        def text(src: Source) -> list[str]:
+            sources = src.pointer(self.gates.buffer, self.gates.offset + start * self.gates.strides[0])
+            g, i, f, p = (f"{sources}[row * {self.gates.strides[0]} + {number * size} + unit]" for number in range(4))
+            own = _at(src, self.cells, start)
+            old = "0.0f" if before is None else _at(src, self.cells, before)
+            steep = f"{src.pointer(self.grad.buffer, self.grad.offset)}"
+            row = f"(int){src.pointer(order.buffer, order.offset)}[row]"
+            later = f"{src.writable(self.states)}[row * {size} + unit]"
+            looks = ["0.0f"] * 3
+            if self.bias is not None:
+                bias = self.bias
+                looks = [f"{src.pointer(bias.buffer, bias.offset + (4 + each) * size)}[unit]" for each in range(3)]
+            return [
+                f"const float g = {g}, i = {i}, f = {f}, p = {p}, c = {own}, before = {old};",
+                f"const float a = {function(cell, 'c')};",
+                f"const float dh = {steep}[{row} * {size} + unit] + {src.pointer(self.hidden)}[row * {size} + unit];",
+                f"const float dp = {slope(gate, 'dh * a', 'p')};",
+                f"const float dc = {slope(cell, 'dh * p', 'a')} + dp * {looks[2]} + {later};",
+                f"const float di = {slope(gate, 'dc * g', 'i')}, df = {slope(gate, 'dc * before', 'f')};",
+                f"const int o = row * {4 * size} + unit;",
+                f"out[o] = {slope(candidate, 'dc * i', 'g')}; out[o + {size}] = di;",
+                f"out[o + {2 * size}] = df; out[o + {3 * size}] = dp;",
+                f"{later} = dc * f + di * {looks[0]} + df * {looks[1]};",
+            ]
+
+        return text
+
+
+def _at(src: Source, place: Place, start: int) -> str:
+    """The element of a thread in a matrix, from the row `start` on."""
+    step = place.strides[0]
+    return f"{src.pointer(place.buffer, place.offset + start * step)}[row * {step} + unit]"
+
+
+# ---------------------------------------------------------------- GRU
+@imports_step("gru")
+def _gru(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    x, weights, size = _gru_inputs(b, op)
+    packed, known = packed_of(b, op, "Input", attrs)
+    known |= {"activations": kinds_of(attrs, "gate_activation", "activation"), "origin": bool(attrs["origin_mode"])}
+    bias = [b.get(op, "Bias")] if b.has(op, "Bias") else []
+    need(all(prod(each.shape) == 3 * size for each in bias), "a bias of an unexpected shape")
+    found = b.node("gru_steps", [x, weights, *bias], (x.shape[0], 5 * size), **known)
+    hidden = columns_of(b, found, 4 * size, size)
+    parts = {"BatchGate": (0, 3), "BatchResetHiddenPrev": (3, 1), "BatchHidden": (4, 1)}
+    for slot, (start, count) in parts.items():
+        if b.wants(op, slot):
+            b.put(op, slot, columns_of(b, found, start * size, count * size))
+    b.put(op, "Hidden", taken(b, hidden, packed.places))
+
+
+def _gru_inputs(b: StepBuilder, op: Operator) -> tuple[Value, Value, int]:
+    x, weights = b.get(op, "Input"), b.get(op, "Weight")
+    need(not b.has(op, "H0"), "a GRU with an initial state")
+    size = weights.shape[0]
+    need(weights.shape == (size, 3 * size) and x.shape[1:] == (3 * size,), "gates of an unexpected shape")
+    return x, weights, size
+
+
+@lowers("gru_steps")
+def _lower_gru(low: Lowering, node: Node) -> None:
+    """In each packed row the activated gates (update, reset, candidate), the reset state and the hidden state."""
+    need_cublaslt(low)
+    weights, *bias = (low.contiguous(value) for value in node.inputs[1:])
+    width, size = node.output.shape[1], node.output.shape[1] // 5
+    out, starts = low.new(node.output), node.attrs["starts"].tolist()
+    low.calls.append(_packing(low, node.inputs[0], out, 3 * size, bias[0] if bias else None, node.attrs["rows"]))
+    for_gates = Matrix(weights.pointer, 2 * size)
+    for_candidate = Matrix(Pointer(weights.buffer, weights.offset + 2 * size * size), size)
+    for step in steps_of(low, node.attrs["starts"]):
+        here = Place(out.buffer, (width, 1), out.offset + starts[step.number] * width)
+        before = None
+        if step.number:
+            before = Pointer(out.buffer, out.offset + starts[step.number - 1] * width + 4 * size)
+            sums = Matrix(here.pointer, width)
+            low.calls.append(Product(Matrix(before, width), for_gates, sums, step.alive, size, 2 * size, added=sums))
+            of_step(low, step, size, here, _gru_reset(size, node.attrs["activations"][0], before), "reset")
+            state, sums = (Matrix(Pointer(here.buffer, here.offset + part * size), width) for part in (3, 2))
+            low.calls.append(Product(state, for_candidate, sums, step.alive, size, size, added=sums))
+        text = _gru_step(size, node.attrs["activations"], before, node.attrs["origin"])
+        of_step(low, step, size, here, text, "gru")
+
+
+def _gru_reset(size: int, gate: int, before: Pointer) -> Lines:
+    def text(src: Source) -> list[str]:
+        old = f"{src.pointer(before.buffer, before.offset)}[o]"
+        return [
+            f"const int o = row * {5 * size} + unit;",
+            f"const float r = {function(gate, f'out[o + {size}]')};",
+            f"out[o + {size}] = r; out[o + {3 * size}] = r * {old};",
+        ]
+
+    return text
+
+
+def _gru_step(size: int, activations: Sequence[int], before: Pointer | None, origin: bool) -> Lines:
+    gate, candidate = activations
+
+    def text(src: Source) -> list[str]:
+        lines = [f"const int o = row * {5 * size} + unit;"]
+        if before is None:
+            reset = function(gate, f"out[o + {size}]")
+            lines.append(f"out[o + {size}] = {reset}; out[o + {3 * size}] = 0.0f;")
+        old = "0.0f" if before is None else f"{src.pointer(before.buffer, before.offset)}[o]"
+        result = "c + u * (before - c)" if origin else "before + u * (c - before)"
+        return [
+            *lines,
+            f"const float u = {function(gate, 'out[o]')}, c = {function(candidate, f'out[o + {2 * size}]')};",
+            f"const float before = {old};",
+            f"out[o] = u; out[o + {2 * size}] = c; out[o + {4 * size}] = {result};",
+        ]
+
+    return text
+
+
+@imports_step("gru_grad")
+def _gru_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    x, weights, size = _gru_inputs(b, op)
+    packed, known = packed_of(b, op, "Hidden", attrs)
+    known |= {"activations": kinds_of(attrs, "gate_activation", "activation"), "origin": bool(attrs["origin_mode"])}
+    gates, reset, hidden = (b.get(op, slot) for slot in ("BatchGate", "BatchResetHiddenPrev", "BatchHidden"))
+    grad = b.get(op, "Hidden@GRAD")
+    need(grad.shape == (x.shape[0], size), "a gradient that does not fit")
+    found = b.node("gru_gradient", [gates, hidden, grad, weights], gates.shape, **known)
+    if b.wants(op, "Input@GRAD"):
+        b.put(op, "Input@GRAD", taken(b, found, packed.places))
+    if b.wants(op, "Bias@GRAD"):
+        b.put(op, "Bias@GRAD", b.view(b.sums(found, (1,)), (1, 3 * size)))
+    if b.wants(op, "Weight@GRAD"):
+        before = b.transposed(taken(b, hidden, packed.before), (1, 0))
+        by_gates = b.product(before, columns_of(b, found, 0, 2 * size))
+        by_candidate = b.product(b.transposed(reset, (1, 0)), columns_of(b, found, 2 * size, size))
+        parts = [b.view(by_gates, (2 * size * size,)), b.view(by_candidate, (size * size,))]
+        b.put(op, "Weight@GRAD", b.view(b.node("concat", parts, (3 * size * size,), axis=0), weights.shape))
+
+
+@lowers("gru_gradient")
+def _lower_gru_gradient(low: Lowering, node: Node) -> None:
+    """The gradients of the gates' sums, in the order of the steps, from the last to the first."""
+    need_cublaslt(low)
+    gates, states = (by_columns(low, value) for value in node.inputs[:2])
+    grad, weights = (low.contiguous(value) for value in node.inputs[2:])
+    size, starts = node.output.shape[1] // 3, node.attrs["starts"].tolist()
+    out, alive = low.new(node.output), int(starts[1])
+    hidden, reset, order = zeros(low, alive, size), Buffer(alive * size), low.constant(node.attrs["rows"])
+    layer = _GruGradient(size, node.attrs["activations"], node.attrs["origin"], gates, states, grad, hidden, reset)
+    for_gates = Matrix(weights.pointer, 2 * size, turned=True)
+    for_candidate = Matrix(Pointer(weights.buffer, weights.offset + 2 * size * size), size, turned=True)
+    for step in reversed(steps_of(low, node.attrs["starts"])):
+        start = starts[step.number]
+        here = Place(out.buffer, (3 * size, 1), out.offset + start * 3 * size)
+        before = starts[step.number - 1] if step.number else None
+        of_step(low, step, size, here, layer.first(start, before, Pointer(order, start)), "gru_back")
+        if before is not None:
+            found, total = Matrix(Pointer(reset), size), Matrix(Pointer(hidden), size)
+            candidate = Matrix(Pointer(here.buffer, here.offset + 2 * size), 3 * size)
+            low.calls.append(Product(candidate, for_candidate, found, step.alive, size, size))
+            of_step(low, step, size, here, layer.second(start, before), "reset_back")
+            both = Matrix(here.pointer, 3 * size)
+            low.calls.append(Product(both, for_gates, total, step.alive, 2 * size, size, added=total))
+
+
+@dataclass(frozen=True, slots=True)
+class _GruGradient:
+    """Where the kernels of a step find their numbers: `hidden` is the gradient that comes from the step after."""
+
+    size: int
+    activations: Sequence[int]
+    origin: bool
+    gates: Place
+    states: Place
+    grad: Place
+    hidden: Buffer
+    reset: Buffer
+
+    def first(self, start: int, before: int | None, order: Pointer) -> Lines:
+        """The gradients of the update gate and of the candidate."""
+        size, (gate, candidate) = self.size, self.activations
+
+        def text(src: Source) -> list[str]:
+            sources, step = self._gates(src, start)
+            old = "0.0f" if before is None else _at(src, self.states, before)
+            later = f"{src.writable(self.hidden)}[row * {size} + unit]"
+            row = f"(int){src.pointer(order.buffer, order.offset)}[row]"
+            towards, kept = ("before - c", "1.0f - u") if self.origin else ("c - before", "u")
+            lines = [
+                f"const float u = {sources}[row * {step} + unit];",
+                f"const float c = {sources}[row * {step} + {2 * size} + unit], before = {old};",
+                f"const float dh = {src.pointer(self.grad.buffer, self.grad.offset)}[{row} * {size} + unit] + {later};",
+                f"const int o = row * {3 * size} + unit;",
+                f"out[o] = {slope(gate, f'dh * ({towards})', 'u')};",
+                f"out[o + {2 * size}] = {slope(candidate, f'dh * ({kept})', 'c')};",
+                f"{later} = dh * (1.0f - ({kept}));",
+            ]
+            return lines if before is not None else [*lines, f"out[o + {size}] = 0.0f;"]
+
+        return text
+
+    def second(self, start: int, before: int) -> Lines:
+        """The gradient of the reset gate, from that of the reset state."""
+        size, gate = self.size, self.activations[0]
+
+        def text(src: Source) -> list[str]:
+            sources, step = self._gates(src, start)
+            return [
+                f"const float r = {sources}[row * {step} + {size} + unit], before = {_at(src, self.states, before)};",
+                f"const float d = {src.pointer(self.reset)}[row * {size} + unit];",
+                f"out[row * {3 * size} + {size} + unit] = {slope(gate, 'd * before', 'r')};",
+                f"{src.writable(self.hidden)}[row * {size} + unit] += d * r;",
+            ]
+
+        return text
+
+    def _gates(self, src: Source, start: int) -> tuple[str, int]:
+        step = self.gates.strides[0]
+        return src.pointer(self.gates.buffer, self.gates.offset + start * step), step

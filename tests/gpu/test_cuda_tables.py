@@ -1,0 +1,162 @@
+"""Tables in training steps on a GPU: gradients of some rows, by sorted ids. The numbers are the CPU's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fluidtool.fluid as fluid
+from fluidtool.errors import OperatorError
+from fluidtool.fluid import layers
+from fluidtool.runtime.engines.cuda.training import kernels
+from fluidtool.runtime.engines.cuda.training.compiled import CudaStep
+from fluidtool.tensor import CUDAPlace
+from tests.gpu.test_training_steps import Job, same
+
+ROWS = 50
+OPTIMIZERS = {
+    "sgd": lambda: fluid.optimizer.SGD(0.1),
+    "momentum": lambda: fluid.optimizer.Momentum(0.1, 0.9),
+    "adam": lambda: fluid.optimizer.Adam(0.01),
+    "lazy adam": lambda: fluid.optimizer.Adam(0.01, lazy_mode=True),
+    "adagrad": lambda: fluid.optimizer.Adagrad(0.1),
+}
+BY_ROWS = ("sgd", "lazy adam", "adagrad")
+
+
+@pytest.fixture(autouse=True)
+def _switched_on(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("FLUIDTOOL_CUDA", "1")
+    yield
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> list[CudaStep]:
+    """Every step that runs in one call, for each run."""
+    found: list[CudaStep] = []
+    run = CudaStep.run
+    monkeypatch.setattr(CudaStep, "run", lambda self, *args: found.append(self) or run(self, *args))
+    return found
+
+
+def two_tables(padding: Any = None) -> Any:
+    """The first and second order of features, by the same ids."""
+    ids, y = layers.data("ids", [4], dtype="int64"), layers.data("y", [1])
+    wide, deep = (
+        fluid.embedding(ids, [ROWS, size], is_sparse=True, padding_idx=padding, param_attr=f"table{size}")
+        for size in (1, 6)
+    )
+    found = layers.reduce_sum(wide, [1]) + layers.fc(layers.reduce_sum(deep, 1), 1, act="tanh")
+    return layers.mean(layers.square(found - y))
+
+
+def batch(seed: int, rows: int = 8) -> dict[str, Any]:
+    random = np.random.default_rng(seed)
+    return {"ids": random.integers(0, ROWS, (rows, 4)), "y": random.random((rows, 1), np.float32)}
+
+
+def both(build: Any, optimizer: Any, steps: int = 4, rows: int = 8) -> Job:
+    """A job on the GPU that has trained as one on the CPU has."""
+    want, job = Job(build, optimizer, fluid.CPUPlace()), Job(build, optimizer)
+    for step in range(steps):
+        a, b = (each.step(batch(step, rows))[0] for each in (want, job))
+        np.testing.assert_allclose(b, a, rtol=2e-5)
+    same(want, job, 1e-4)
+    return job
+
+
+def kinds(step: CudaStep) -> list[str]:
+    return [getattr(call, "name", "").rpartition("_")[0] for call in step.calls]
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_gradients_of_rows_are_part_of_the_step(name: str, compiled: list[CudaStep]) -> None:
+    job = both(two_tables, OPTIMIZERS[name])
+    assert len(compiled) == 4 and job.region().region.parts is None
+    assert kinds(compiled[-1]).count("sort") == 1
+    assert kinds(compiled[-1]).count("rows_update") == (2 if name in BY_ROWS else 0)
+
+
+@pytest.mark.parametrize("chunk", [2, 8, 64])
+def test_ids_are_sorted_by_several_blocks(
+    chunk: int, compiled: list[CudaStep], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernels, "CHUNK", chunk)
+    both(two_tables, OPTIMIZERS["sgd"], 3, 37)
+    assert kinds(compiled[-1]).count("sort") == 1
+    assert kinds(compiled[-1]).count("merge") == 8 - (chunk.bit_length() - 1)  # of 256 keys
+
+
+def test_rows_of_padding_have_gradients_like_others(compiled: list[CudaStep]) -> None:
+    both(lambda: two_tables(7), OPTIMIZERS["adagrad"])
+    assert compiled and "rows_update" in kinds(compiled[-1])
+
+
+def test_a_gradient_of_rows_that_is_fetched_is_rows() -> None:
+    want, job = Job(two_tables, OPTIMIZERS["sgd"], fluid.CPUPlace()), Job(two_tables, OPTIMIZERS["sgd"])
+    for step in range(3):
+        found = [
+            each.executor.run(each.main, batch(step), ["table6@GRAD"], scope=each.scope, return_numpy=False)[0]
+            for each in (want, job)
+        ]
+        assert type(found[0]) is type(found[1])
+    same(want, job)
+
+
+def test_several_lookups_of_one_table_are_one_update(compiled: list[CudaStep]) -> None:
+    def build() -> Any:
+        first, second = (layers.data(name, [2], dtype="int64") for name in ("a", "b"))
+        x, y = (fluid.embedding(each, [ROWS, 4], is_sparse=True, param_attr="table") for each in (first, second))
+        return layers.mean(layers.square(layers.fc(layers.reduce_sum(x * y, 1), 1)))
+
+    want, job = Job(build, OPTIMIZERS["adagrad"], fluid.CPUPlace()), Job(build, OPTIMIZERS["adagrad"])
+    for step in range(3):
+        feed = {"a": batch(step)["ids"][:, :2], "b": batch(step)["ids"][:, 2:]}
+        a, b = (each.step(feed)[0] for each in (want, job))
+        np.testing.assert_allclose(b, a, rtol=2e-5)
+    same(want, job)
+    assert kinds(compiled[-1]).count("rows_update") == 1
+
+
+def test_a_word_that_stands_everywhere_is_added_in_order(compiled: list[CudaStep]) -> None:
+    jobs = [Job(two_tables, OPTIMIZERS["sgd"], place) for place in (fluid.CPUPlace(), CUDAPlace(0))]
+    feed = {**batch(0, 60), "ids": np.full((60, 4), 3)}
+    for job in jobs:
+        job.step(feed)
+    same(*jobs)
+
+
+def test_a_table_with_a_clipped_gradient_is_updated_by_itself(compiled: list[CudaStep]) -> None:
+    def clipped() -> Any:
+        return fluid.optimizer.SGD(0.1, grad_clip=fluid.clip.GradientClipByGlobalNorm(0.01))
+
+    both(two_tables, clipped)
+    assert all("rows_update" not in kinds(step) for step in compiled)
+
+
+def test_an_id_out_of_range_has_the_message_of_the_cpu_and_changes_nothing() -> None:
+    want, job = Job(two_tables, OPTIMIZERS["sgd"], fluid.CPUPlace()), Job(two_tables, OPTIMIZERS["sgd"])
+    job.step(batch(0))
+    before = job.values()
+    wrong = {**batch(1), "ids": np.full((8, 4), ROWS)}
+    messages = []
+    for each in (want, job):
+        with pytest.raises(OperatorError) as caught:
+            each.step(wrong)
+        messages.append(str(caught.value))
+    assert messages[0] == messages[1]
+    for name, value in before.items():
+        np.testing.assert_array_equal(job.values()[name], value, err_msg=name)
+
+
+def test_ids_may_be_brought_into_another_shape(compiled: list[CudaStep]) -> None:
+    def build() -> Any:
+        ids, y = layers.data("ids", [4], dtype="int64"), layers.data("y", [1])
+        rows = layers.embedding(layers.unsqueeze(ids, [2]), [ROWS, 3], is_sparse=True)
+        return layers.mean(layers.square(layers.fc(layers.reduce_sum(rows, 1), 1) - y))
+
+    both(build, OPTIMIZERS["lazy adam"])
+    assert len(compiled) == 4 and "rows_update" in kinds(compiled[-1])
