@@ -130,6 +130,10 @@ class Communicators:
         self._drain()
         return communicator
 
+    def of_step(self, op: Operator) -> Communicator:
+        """The communicator of an operator that is part of a training step; raises as `ring` does."""
+        return self._checked(op, None)
+
     def _checked(self, op: Operator, array: Any) -> Communicator:
         number = ring_number(op)
         communicator = self._rings.get(number)

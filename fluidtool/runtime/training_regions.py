@@ -81,12 +81,16 @@ class TrainingRegion:
         return any(self.compiler.reads_lods(step.op) for step in self.steps)
 
     def compile(
-        self, given: dict[str, Any], states: Sequence[str], lods: Mapping[str, Lod] | None = None
+        self,
+        given: dict[str, Any],
+        states: Sequence[str],
+        lods: Mapping[str, Lod] | None = None,
+        rings: Callable[[Operator], Any] | None = None,
     ) -> CompiledStep | None:
         """Compile it for these arrays, some of which are states; None if an operator has no place in it: `parts` run instead."""
         try:
             operators = [(step.op, every_attribute(step.op, step.info)) for step in self.steps]
-            return self.compiler.compile(operators, given, states, self.outputs, lods)
+            return self.compiler.compile(operators, given, states, self.outputs, lods, rings)
         except UnsupportedError as error:
             place = next((i for i, step in enumerate(self.steps) if error.result in step.op.output_arg_names), None)
             self.reasons[error.result] = str(error)
@@ -364,6 +368,9 @@ class BoundTrainingRegion:
                 holder.set_tensor(device.array(value.array).copy(), value.offsets)
         return True
 
+    def _ring(self, op: Operator) -> Any:
+        return self.runtime.communicators.of_step(op)
+
     def _is_due(self, key: Any) -> bool:
         """Whether to compile for inputs with these LoDs: the first few, and those that come again.
 
@@ -399,7 +406,7 @@ class BoundTrainingRegion:
             return None
         if lods is not None and found is None and not self._is_due(key):
             return None
-        compiled = self.region.compile(given, tuple(self.states), lods)
+        compiled = self.region.compile(given, tuple(self.states), lods, self._ring)
         if compiled is None:
             return None
         self._kept[key] = places, compiled

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fluidtool.distribute.collective.communicator import Communicator
+from fluidtool.distribute.collective.communicator import Communicator, Pending
 from fluidtool.distribute.collective.compression import COMPRESSION, Compression
 from fluidtool.errors import UsageError
 from fluidtool.tensor import SelectedRows
@@ -78,8 +78,9 @@ class Sums:
     """Sums over the ranks of a ring: of the arrays that are added, in buckets of neighbors of one data type.
 
     limit: bytes of a bucket; a larger array travels alone, and with 0 each does. A bucket is sent when the next array does not
-    fit: by the `background`, if there is one, else when the sums are taken. Small buckets are summed in memory of their own,
-    by calls that the communicator has prepared. Raises CollectiveError as the communicator does.
+    fit: beside the computation where the communicator can, or by the `background`, else when the sums are taken. Small buckets
+    on the host are summed in memory of their own, by calls that the communicator has prepared. Raises CollectiveError as the
+    communicator does.
     listener: is told the name, the start and the end of each sum, by time.perf_counter.
     """
 
@@ -97,7 +98,7 @@ class Sums:
         self._compression, self._background, self._listener = compression, background, listener
         self._open: list[Any] = []
         self._size = 0
-        self._sent: list[Future[list[Any]] | list[Any]] = []
+        self._sent: list[Pending | list[Any]] = []
         self._prepared: dict[tuple[int, Any, int], tuple[np.ndarray, Callable[[], None]]] = {}
 
     def add(self, array: Any) -> None:
@@ -112,7 +113,7 @@ class Sums:
         if self._open:
             self._send()
         sent, self._sent = self._sent, []
-        found = [one.result() if isinstance(one, Future) else self._sum(one, place) for place, one in enumerate(sent)]
+        found = [self._sum(one, place) if isinstance(one, list) else one.result() for place, one in enumerate(sent)]
         return [array for group in found for array in group]
 
     def of(self, arrays: Sequence[Any]) -> list[Any]:
@@ -128,7 +129,10 @@ class Sums:
     def _send(self) -> None:
         arrays, place = self._open, len(self._sent)
         self._open, self._size = [], 0
-        if self._background is None:
+        begun = self._communicator.begin_sums(arrays) if self._compression is None else None
+        if begun is not None:
+            self._sent.append(begun)
+        elif self._background is None:
             self._sent.append(arrays)
         else:
             self._sent.append(self._background.submit(lambda: self._sum(arrays, place)))

@@ -7,13 +7,20 @@ get the same bits, and all ranks get the same ones.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 from fluidtool.errors import UsageError
 
 REDUCTIONS = ("sum", "prod", "max", "min")
 DEADLINE_SECONDS = 600.0
+
+
+class Pending(Protocol):
+    """Sums that have begun."""
+
+    def result(self) -> list[Any]:
+        """The sums; raises CollectiveError if they do not arrive in time."""
 
 
 class Communicator(ABC):
@@ -24,6 +31,8 @@ class Communicator(ABC):
     """
 
     checks_arrays = False  # whether ranks that give different arrays get an error by themselves
+
+    on_streams = False  # whether sums of gradients run on a stream of their own, beside the computation (NCCL)
 
     allows_threads = True  # whether another thread than the one that joined may call it, one at a time
 
@@ -51,6 +60,10 @@ class Communicator(ABC):
         self._check_reduction(array, reduction)
         self._check_out(array, array)
         return self._prepare_all_reduce(array, reduction)
+
+    def begin_sums(self, arrays: Sequence[Any]) -> Pending | None:
+        """Begin to sum arrays of one data type over all ranks, as one; None if that is not done beside other work."""
+        return None
 
     def reduce(self, array: Any, root: int, reduction: str = "sum") -> Any:
         """The reduction over all ranks on rank `root`; the others get their own array back."""

@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from fluidtool.distribute.collective.communicator import DEADLINE_SECONDS, Communicator
+from fluidtool.distribute.collective.communicator import DEADLINE_SECONDS, Communicator, Pending
 from fluidtool.errors import CollectiveError, DeviceError
+from fluidtool.records import dataclass
 
 IDENTIFIER_BYTES = 128
 TYPES = {
@@ -25,6 +26,7 @@ TYPES = {
     "float64": "NCCL_FLOAT64",
 }
 POLL_SECONDS = 0.0001
+FLOAT_BYTES = 4
 BROADCAST_BYTES = 2**30  # cupy counts a broadcast in 32 bits
 
 
@@ -57,6 +59,7 @@ class NcclCommunicator(Communicator):
     Every call waits until the GPU has finished it, and gives up after `seconds`: NCCL itself would wait forever.
     """
 
+    on_streams = True
     allows_threads = False  # each thread has a current GPU of its own
 
     def __init__(
@@ -66,6 +69,7 @@ class NcclCommunicator(Communicator):
         self._cupy, self._seconds = load_cupy(), seconds
         self._nccl = self._cupy.cuda.nccl
         self._comm: Any = None
+        self._side: Any = None
         if identifier:
             self._comm = self._join(identifier)
 
@@ -79,6 +83,43 @@ class NcclCommunicator(Communicator):
         for end, joined in zip(ends, made, strict=True):
             end._comm = joined
         return ends
+
+    # ---------------------------------------------------------------- beside the computation
+    def sum_aside(self, given: int, out: int, count: int) -> None:
+        """Begin, on a stream beside the current one, to sum floats at an address into those at another one.
+
+        It follows what the current stream has been asked for so far; a graph that is captured there takes it in. The memory
+        is in use until `arrive`.
+        """
+        cuda = self._cupy.cuda
+        if self._side is None:
+            self._side = cuda.Stream(non_blocking=True)
+        ready = cuda.Event(disable_timing=True)
+        ready.record(cuda.get_current_stream())
+        self._side.wait_event(ready)
+        kind, operation = self._nccl.NCCL_FLOAT32, self._operation("sum")
+        self._guarded(lambda: self._comm.allReduce(given, out, count, kind, operation, self._side.ptr))
+        self.bytes_moved += count * FLOAT_BYTES
+
+    def arrive(self) -> None:
+        """What the current stream is asked for from here on waits for the sums that have begun."""
+        cuda = self._cupy.cuda
+        done = cuda.Event(disable_timing=True)
+        done.record(self._side)
+        cuda.get_current_stream().wait_event(done)
+
+    def finish(self, label: str) -> None:
+        """Wait until the current stream has done everything; raises CollectiveError at the deadline."""
+        self._waited(f"{label} on ring {self.ring}")
+
+    def begin_sums(self, arrays: Sequence[Any]) -> Pending | None:
+        """Begin to sum arrays of floats as one; None for others."""
+        if arrays[0].dtype != self._cupy.dtype("float32"):
+            return None
+        flat = self._cupy.concatenate([array.reshape(-1) for array in arrays])
+        out = self._cupy.empty_like(flat)
+        self.sum_aside(flat.data.ptr, out.data.ptr, flat.size)
+        return Begun(self, flat, out, arrays)
 
     def barrier(self) -> None:
         """Return when every rank has come here."""
@@ -174,24 +215,31 @@ class NcclCommunicator(Communicator):
     def _run(self, name: str, array: Any, call: Callable[[int], None]) -> None:
         """Put the call on the current stream and wait for it."""
         label = f"{name} of {tuple(array.shape)} {array.dtype} on ring {self.ring}"
-        stream = self._cupy.cuda.get_current_stream()
+        self._guarded(lambda: call(self._cupy.cuda.get_current_stream().ptr), label)
+        self._waited(label)
+
+    def _guarded(self, call: Callable[[], None], label: str = "a sum") -> None:
         try:
-            call(stream.ptr)
-            end = time.monotonic() + self._seconds
-            while not stream.done:
-                self._comm.check_async_error()
-                if time.monotonic() > end:
-                    break
-                time.sleep(POLL_SECONDS)
-            else:
-                return
+            call()
         except self._nccl.NcclError as error:
             self._comm.abort()
             raise CollectiveError(f"{label} failed in NCCL: {error}") from error
+
+    def _waited(self, label: str) -> None:
+        """Wait for the current stream, and give up at the deadline."""
+        stream, end = self._cupy.cuda.get_current_stream(), time.monotonic() + self._seconds
+        while not stream.done:
+            self._guarded(self._comm.check_async_error, label)
+            if time.monotonic() > end:
+                break
+            time.sleep(POLL_SECONDS)
+        else:
+            return
         self._comm.abort()
         raise CollectiveError(
-            f"rank {self.rank} waited {self._seconds:g} s at {label}: another rank hangs, or does something else "
-            f"(FLUIDTOOL_COLLECTIVE_DEADLINE sets how many seconds to wait)"
+            f"rank {self.rank} of {self.size} (GPU {self._cupy.cuda.Device().id}) waited {self._seconds:g} s at {label}: "
+            "another rank hangs, has ended, or does something else; start all ranks again, a training from its last "
+            "checkpoint (FLUIDTOOL_COLLECTIVE_DEADLINE sets how many seconds to wait)"
         )
 
     def _type(self, array: Any) -> int:
@@ -202,3 +250,23 @@ class NcclCommunicator(Communicator):
 
     def _operation(self, reduction: str) -> int:
         return int(getattr(self._nccl, f"NCCL_{reduction.upper()}"))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Begun:
+    """Arrays that are summed as one beside the computation, with the memory that this uses."""
+
+    ring: NcclCommunicator
+    flat: Any
+    out: Any
+    arrays: Sequence[Any]
+
+    def result(self) -> list[Any]:
+        """The sums, each in the shape of its array."""
+        self.ring.arrive()
+        self.ring.finish(f"the sum of {len(self.arrays)} gradients, {self.out.nbytes} bytes")
+        found, start = [], 0
+        for array in self.arrays:
+            found.append(self.out[start : start + array.size].reshape(array.shape))
+            start += array.size
+        return found

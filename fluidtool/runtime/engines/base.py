@@ -84,10 +84,12 @@ class StepCompiler(Protocol):
         states: Sequence[str],
         wanted: Sequence[str],
         lods: Mapping[str, Lod] | None = None,
+        rings: Callable[[Operator], Any] | None = None,
     ) -> CompiledStep:
         """Compile operators. given: arrays by name, or shapes; those of `states` are changed where they are. wanted: the outputs.
 
-        lods: of what is given, where operators read them: what is compiled holds for these.
+        lods: of what is given, where operators read them: what is compiled holds for these. rings: the ranks that an operator
+        sums over.
         Raises UnsupportedError, which names a result of the operator that has no place in it.
         """
 

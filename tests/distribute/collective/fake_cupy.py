@@ -116,6 +116,8 @@ def fake_cupy(old: bool = False) -> Any:
     nccl = Nccl(old)
 
     class Device:
+        id = 0
+
         def __enter__(self) -> Device:
             return self
 
@@ -125,14 +127,19 @@ def fake_cupy(old: bool = False) -> Any:
     def made(function: Any) -> Any:
         return lambda *args, **named: np.asarray(function(*args, **named)).view(Array)
 
-    def stream() -> Any:
-        return SimpleNamespace(ptr=7, done=not (nccl.hang or nccl.fault))
+    def stream(non_blocking: bool = False) -> Any:
+        return SimpleNamespace(ptr=7, done=not (nccl.hang or nccl.fault), wait_event=lambda event: None)
+
+    def event(disable_timing: bool = False) -> Any:
+        return SimpleNamespace(record=lambda stream: None)
 
     def module_array(values: Any, dtype: Any = None, order: Any = None) -> Any:
         return np.array(values, dtype, order=order).view(Array)
 
     return SimpleNamespace(
-        cuda=SimpleNamespace(nccl=nccl, Device=Device, get_current_stream=stream),
+        cuda=SimpleNamespace(nccl=nccl, Device=Device, get_current_stream=stream, Stream=stream, Event=event),
+        dtype=np.dtype,
+        concatenate=made(np.concatenate),
         array=module_array,
         asarray=made(np.asarray),
         asnumpy=np.asarray,

@@ -36,6 +36,8 @@ class Machine:
         self.left: int | None = None  # pieces of work until the GPU is lost
         self.refused: frozenset[str] = frozenset()  # operations that cuDNN has no plans for
         self.submitted = 0  # pieces of work so far, of which a graph is one
+        self.streams: list[Stream] = []  # that were made
+        self.hung: set[int] = set()  # devices on which a stream waits for good
 
     def submit(self, work: Callable[[], None]) -> None:
         """Do what is asked of the device, or note it for the graph that is captured; raises CUDARuntimeError if it is lost."""
@@ -64,6 +66,13 @@ class Machine:
     @capturing.setter
     def capturing(self, work: list[Callable[[], None]] | None) -> None:
         self.threads.capturing = work
+
+    @property
+    def stack(self) -> list[Stream]:
+        """The streams that the calling thread has entered; the last one is current."""
+        if not hasattr(self.threads, "stack"):
+            self.threads.stack = [Stream.null]
+        return self.threads.stack  # type: ignore[no-any-return]
 
     @property
     def current(self) -> int:
@@ -143,17 +152,45 @@ class Stream:
 
     def __init__(self, null: bool = False, non_blocking: bool = False, ptds: bool = False) -> None:
         self.ptr = 0 if null else id(self)
+        self.waiting: list[Callable[[], None]] = []  # sums over devices, which run when somebody waits for them
+        self.follows = False  # the stream that was current: work on it may be part of what that one captures
+        if not null:
+            MACHINE.streams.append(self)
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing is left to do."""
+        return not self.waiting and MACHINE.current not in MACHINE.hung
+
+    def wait_event(self, event: Event) -> None:
+        """What is asked of this stream from here on follows a moment of another one."""
+        other = event.stream
+        assert other is not None, "an event that was not recorded"
+        if other.waiting_is_noted:
+            MACHINE.submit(other.catch_up)
+        self.follows = other is MACHINE.stack[-1] or self.follows
+
+    @property
+    def waiting_is_noted(self) -> bool:
+        """Whether it is beside another one."""
+        return bool(self.ptr) and self is not MACHINE.stack[-1]
+
+    def catch_up(self) -> None:
+        """Do what waits."""
+        work, self.waiting = self.waiting, []
+        for each in work:
+            each()
 
     def synchronize(self) -> None:
         """Wait for it."""
         synchronize()
 
     def __enter__(self) -> Stream:
-        STREAMS.append(self)
+        MACHINE.stack.append(self)
         return self
 
     def __exit__(self, *_: object) -> None:
-        STREAMS.pop()
+        MACHINE.stack.pop()
 
     def begin_capture(self, mode: Any = None) -> None:
         """Note what is asked from here on; raises CUDARuntimeError on the stream that is always there."""
@@ -182,7 +219,6 @@ class Graph:
 
 
 Stream.null = Stream(null=True)
-STREAMS = [Stream.null]
 
 
 class Event:
@@ -191,8 +227,11 @@ class Event:
     def __init__(self, *_: Any, **__: Any) -> None:
         pass
 
+    stream: Stream | None = None
+
     def record(self, stream: Any = None) -> None:
         """Note the moment."""
+        self.stream = MACHINE.stack[-1] if stream is None else stream
 
     def synchronize(self) -> None:
         """Wait for the moment."""
@@ -206,9 +245,9 @@ def cuda() -> Any:
         Event=Event,
         Stream=Stream,
         Graph=Graph,
-        get_current_stream=lambda: STREAMS[-1],
+        get_current_stream=lambda: MACHINE.stack[-1],
         get_elapsed_time=lambda start, end: 0.0,
-        nccl=SimpleNamespace(available=False),
+        nccl=SimpleNamespace(available=False),  # tests that need it put tests.gpu.standin.nccl in its place
         memory=SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
         profiler=SimpleNamespace(start=lambda: None, stop=lambda: None),
         runtime=SimpleNamespace(

@@ -170,7 +170,34 @@ class Choice:
         return (*self.first.pointers, *(pointer for call in self.otherwise for pointer in call.pointers))
 
 
-Call = Launch | Product | Convolution | Attention | Choice
+@dataclass(frozen=True, eq=False, slots=True)
+class Reduction:
+    """out = the sum of `given` over the GPUs of a ring: begun on its side stream after everything before, beside what follows."""
+
+    given: Pointer
+    out: Pointer
+    count: int
+    ring: Any
+
+    @property
+    def pointers(self) -> tuple[Pointer, ...]:
+        """Everything that it reads or writes."""
+        return self.given, self.out
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Arrival:
+    """What follows waits for a reduction, whose memory is free from here on."""
+
+    reduction: Reduction
+
+    @property
+    def pointers(self) -> tuple[Pointer, ...]:
+        """The memory that must not be used for anything else before."""
+        return self.reduction.pointers
+
+
+Call = Launch | Product | Convolution | Attention | Choice | Reduction | Arrival
 
 
 class RefusedError(Exception):

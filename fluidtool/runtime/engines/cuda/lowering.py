@@ -18,6 +18,7 @@ from fluidtool.runtime.engines.cuda.calls import (
     Place,
     Pointer,
     Product,
+    Reduction,
     channels_last,
     row_major,
     same_strides,
@@ -81,6 +82,7 @@ class Lowering:
     apart: frozenset[Value] | None = None  # values with memory of their own; by default all outputs
     half: str = ""  # what numbers of 16 bits are, if memory has those
     kind: str = ""  # of the node that is lowered
+    reductions: dict[Value, Reduction] = field(default_factory=dict)
     sorted: dict[tuple[Value, ...], Pointer] = field(default_factory=dict)  # ids of training steps, once they are
 
     def __post_init__(self) -> None:

@@ -17,12 +17,16 @@ from fluidtool.runtime.engines.base import Watch
 from fluidtool.runtime.engines.cuda.arena import lay_out
 from fluidtool.runtime.engines.cuda.calls import (
     BYTES,
+    Arrival,
+    Attention,
     Buffer,
     Call,
     Choice,
+    Convolution,
     Launch,
     Pointer,
     Product,
+    Reduction,
     RefusedError,
     flat,
 )
@@ -47,7 +51,7 @@ class Libraries:
         if isinstance(call, Product):
             self._products = self._products or CublasLt(self.device.xp, self.precision)
             self._products.run(call, address)
-        elif not isinstance(call, Launch | Choice):
+        elif isinstance(call, Convolution | Attention):
             self._convolutions = self._convolutions or Cudnn(self.device.xp, self.precision)
             self._convolutions.run(call, address)
 
@@ -248,6 +252,12 @@ def _step(call: Call, array: Callable[[Pointer], Any], module: Any, libraries: L
     if isinstance(call, Choice):
         first, *others = (_step(each, array, module, libraries) for each in (call.first, *call.otherwise))
         return Chosen(first, others)
+    if isinstance(call, Reduction):
+        given, out = (int(array(pointer).data.ptr) for pointer in call.pointers)
+        return lambda: call.ring.sum_aside(given, out, call.count)
+    if isinstance(call, Arrival):
+        arrive: Callable[[], None] = call.reduction.ring.arrive
+        return arrive
     addresses = {pointer: int(array(pointer).data.ptr) for pointer in call.pointers}
     return lambda: libraries.run(call, addresses.__getitem__)
 

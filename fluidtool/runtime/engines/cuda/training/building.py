@@ -13,6 +13,7 @@ from fluidtool.runtime.graph.importers.elementwise import aligned
 from fluidtool.runtime.graph.importers.registry import GraphBuilder, Lod, need
 from fluidtool.runtime.graph.ir import Node, Shape, Value
 
+Rings = Callable[[Operator], Any]
 Importer = Callable[["StepBuilder", Operator, Mapping[str, Any]], None]
 STEP_IMPORTERS: dict[str, Importer] = {}
 EMPTY = "@EMPTY@"
@@ -65,6 +66,20 @@ class RowUpdate:
     numbers: tuple[Value, ...] = ()
 
 
+@dataclass(eq=False, slots=True)
+class Bucket:
+    """Gradients that are summed over a ring: those that wait for others, and those on their way, with the names of each."""
+
+    ring: Any
+    parts: list[tuple[str, Value]] = field(default_factory=list)
+    sent: list[tuple[Value, tuple[tuple[str, Value], ...]]] = field(default_factory=list)
+
+    @property
+    def floats(self) -> int:
+        """The elements that wait."""
+        return sum(prod(value.shape) for _, value in self.parts)
+
+
 @dataclass(frozen=True, slots=True)
 class Draw:
     """Numbers that a dropout draws: the place in the stream where it begins, how many, the operator's seed or 0."""
@@ -91,8 +106,11 @@ class StepBuilder(GraphBuilder):
     their gradients, by the names of variables that stand for it.
     """
 
-    def __init__(self, states: Mapping[str, Value]) -> None:
+    def __init__(self, states: Mapping[str, Value], rings: Rings | None = None) -> None:
         super().__init__(rounded={})
+        self._rings = rings
+        self.buckets: dict[int, Bucket] = {}
+        self.reductions: list[Value] = []
         self.states = dict(states)
         self.shapes: dict[str, Shape] = {}
         self.updates: list[Update] = []
@@ -107,6 +125,12 @@ class StepBuilder(GraphBuilder):
         self.stores: dict[str, Value] = {}
         self.masks: dict[str, Value] = {}  # of dropout, by name: floats here, where the program has bytes
         self._count = 0
+
+    def ring(self, op: Operator) -> Any:
+        """The ranks that an operator works with; raises as joining them does."""
+        need(self._rings is not None, "sums over ranks")
+        assert self._rings is not None
+        return self._rings(op)
 
     # ---------------------------------------------------------------- inputs
     def get(self, op: Operator, slot: str, integer: bool = False) -> Value:
@@ -243,4 +267,5 @@ class BuiltStep:
     bounds: tuple[Bound, ...]
     lods: Mapping[str, str | Lod] = field(default_factory=dict)
     row_updates: tuple[RowUpdate, ...] = ()
+    reductions: tuple[Value, ...] = ()
     shapes: Mapping[str, Shape] = field(default_factory=dict)

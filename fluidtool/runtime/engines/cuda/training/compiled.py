@@ -15,9 +15,9 @@ from fluidtool.ir import Operator
 from fluidtool.ops.context import Device
 from fluidtool.records import dataclass
 from fluidtool.runtime.engines.cuda.arena import lay_out
-from fluidtool.runtime.engines.cuda.calls import BYTES, Buffer, Call, Pointer
+from fluidtool.runtime.engines.cuda.calls import BYTES, Buffer, Call, Pointer, Reduction
 from fluidtool.runtime.engines.cuda.region import Constants, Libraries, Work, constants_of, put, too_large, work_of
-from fluidtool.runtime.engines.cuda.training.building import Bound, BuiltStep, Draw
+from fluidtool.runtime.engines.cuda.training.building import Bound, BuiltStep, Draw, Rings
 from fluidtool.runtime.engines.cuda.training.importing import build_step, may_be_in_step
 from fluidtool.runtime.engines.cuda.training.kernels import check
 from fluidtool.runtime.engines.cuda.training.lowering import LoweredStep, lower_step
@@ -61,6 +61,8 @@ class CudaStep:
             if self.draws:
                 self.drawn.set(np.array([beginning(generator(each.seed), each.count) for each in self.draws], np.int64))
             self.work.run()
+            for ring in dict.fromkeys(call.ring for call in self.calls if isinstance(call, Reduction)):
+                ring.finish("the sums of a training step")
             return {name: array.copy() for name, array in self.outputs.items()}
 
     def renewed(self, array: Any) -> Any:
@@ -108,6 +110,7 @@ class StepCompiler:
         states: Sequence[str],
         wanted: Sequence[str],
         lods: Mapping[str, Lod] | None = None,
+        rings: Rings | None = None,
     ) -> CudaStep:
         """Compile operators in order. given: arrays by name; `states` among them are used and changed where they are.
 
@@ -116,7 +119,7 @@ class StepCompiler:
         """
         constants: dict[str, Buffer] = {}
         try:
-            built, values = build_step(operators, given, states, wanted, lods)
+            built, values = build_step(operators, given, states, wanted, lods, rings)
             owned = {name: values[name] for name in states if name in values and not values[name].integer}
             others = [value for name, value in values.items() if name not in owned]
             drawn = [each.state for each in built.draws]

@@ -10,12 +10,12 @@ import numpy as np
 from fluidtool.ir import Operator
 from fluidtool.ops.registry import get_op
 from fluidtool.proto.enums import VarType
-from fluidtool.runtime.engines.cuda.training import forward, gradients, recurrent, sequences, updates
-from fluidtool.runtime.engines.cuda.training.building import EMPTY, STEP_IMPORTERS, BuiltStep, StepBuilder
+from fluidtool.runtime.engines.cuda.training import collectives, forward, gradients, recurrent, sequences, updates
+from fluidtool.runtime.engines.cuda.training.building import EMPTY, STEP_IMPORTERS, BuiltStep, Rings, StepBuilder
 from fluidtool.runtime.graph.importers.registry import Lod
 from fluidtool.runtime.graph.ir import UnsupportedError, Value
 
-PARTS = (forward, gradients, recurrent, sequences, updates)
+PARTS = (collectives, forward, gradients, recurrent, sequences, updates)
 """The modules whose functions import operators."""
 LODS = {
     "cross_entropy2": (("X", "XShape"),),
@@ -60,10 +60,12 @@ def build_step(
     states: Collection[str],
     wanted: Sequence[str],
     known_lods: Mapping[str, Lod] | None = None,
+    rings: Rings | None = None,
 ) -> tuple[BuiltStep, dict[str, Value]]:
     """A step, and the values of what it is given: arrays by name, of which only shapes and data types count.
 
     states: names that the step may change in place. known_lods: the LoDs of what is given, if the step is for these only.
+    rings: the ranks that an operator sums over.
     Raises UnsupportedError, which names the result of the operator that has no place in it.
     """
     values = {}
@@ -72,7 +74,7 @@ def build_step(
         if name in shapes or array.dtype not in (np.float32, np.int64) or array.size == 0:
             continue  # an operator that reads it is refused
         values[name] = Value(name, tuple(array.shape), integer=array.dtype == np.int64)
-    builder = StepBuilder({name: values[name] for name in states if name in values})
+    builder = StepBuilder({name: values[name] for name in states if name in values}, rings)
     builder.values.update(values)
     builder.shapes.update(shapes)
     lods: dict[str, str | Lod] = {name: name for name in given}
@@ -94,10 +96,17 @@ def build_step(
     if missing:
         raise UnsupportedError(f"{missing[0]} is only known to the operators of a step", result=missing[0])
     step = BuiltStep(
-        tuple(builder.nodes), builder.values, stores, tuple(builder.updates), tuple(builder.draws),
-        tuple(builder.bounds), {name: lods[name] for name in wanted if name in lods},
-        tuple(builder.row_updates), {name: (*builder.shapes[name], 0) for name in wanted if name in builder.shapes},
-    )  # fmt: skip
+        tuple(builder.nodes),
+        builder.values,
+        stores,
+        tuple(builder.updates),
+        tuple(builder.draws),
+        tuple(builder.bounds),
+        lods={name: lods[name] for name in wanted if name in lods},
+        row_updates=tuple(builder.row_updates),
+        reductions=tuple(builder.reductions),
+        shapes={name: (*builder.shapes[name], 0) for name in wanted if name in builder.shapes},
+    )
     return step, values
 
 

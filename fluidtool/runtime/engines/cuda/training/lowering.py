@@ -39,6 +39,7 @@ def lower_step(
     numbers = [each.numbers for each in step.updates] + [each.numbers for each in step.row_updates]
     ends += [number for each in numbers for number in each]
     ends += [grad for each in step.row_updates for grad in each.rows.grads]
+    ends += step.reductions  # the other ranks wait for them
     graph = Graph((*given, *states.values()), list(dict.fromkeys([*results, *ends])), step.nodes).without_unread()
     graph = with_biases(graph)
     read = {value for node in graph.nodes for value in node.inputs} | set(graph.outputs)
