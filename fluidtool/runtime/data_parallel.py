@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+from fluidtool.distribute.collective.buckets import Sums, bucket_bytes
+from fluidtool.distribute.collective.communicator import Communicator
+from fluidtool.distribute.collective.engines import deadline_seconds
 from fluidtool.errors import FeedError, FetchError
 from fluidtool.ir import Operator, Program
 from fluidtool.ir.collectives import uses_rings
@@ -16,12 +20,13 @@ from fluidtool.runtime.phases import Phase, all_gradients, split_phases
 from fluidtool.runtime.scope import Scope
 from fluidtool.runtime.trainers import IDENTIFIER, Trainers, TrainerSettings
 from fluidtool.runtime.transfer import CopiedVariable
-from fluidtool.tensor import LoDTensor, Place, SelectedRows
+from fluidtool.tensor import CUDAPlace, LoDTensor, Place, SelectedRows
 
 if TYPE_CHECKING:
     from fluidtool.runtime.communicators import Communicators
 
 Values = dict[str, Any]
+DEVICES = -2  # the ring of the GPUs of one process; those of programs start at 0
 
 
 class ParallelRunner:
@@ -53,6 +58,7 @@ class ParallelRunner:
         self._phases: dict[tuple[int, frozenset[str]], list[Phase]] = {}
         self._sums_itself = uses_rings(program)
         self._trainers = None if trainers is None else self._join(trainers)
+        self._ends: list[Communicator] | None = None
         self._rings = self._device_rings() if self._sums_itself else [None] * len(places)
 
     def split(self, feed: Mapping[str, Any], partial: bool) -> list[Values]:
@@ -215,7 +221,7 @@ class ParallelRunner:
     def _reduce(self, phase: Phase, values: list[Values]) -> None:
         if self._sums_itself:
             return
-        for name in phase.gradients:
+        for name in () if self._sum_beside(phase.gradients, values) else phase.gradients:
             parts = [own[name] for own in values if own.get(name) is not None]
             if len(parts) > 1:
                 total = sum_over_devices(parts, self.executors[0].device)
@@ -225,6 +231,43 @@ class ParallelRunner:
             summed = self._trainers.sum_gradients(phase.gradients, [values[0].get(name) for name in phase.gradients])
             for own in values:
                 own.update(zip(phase.gradients, summed, strict=True))
+
+    def _sum_beside(self, names: Sequence[str], values: list[Values]) -> bool:
+        """Sum gradients by NCCL, a thread for each GPU; False if they are not all floats on GPUs that it joins."""
+        parts: list[list[Any]] = [[own.get(name) for name in names] for own in values]
+        dense = all(isinstance(part, LoDTensor) and part.array.dtype == "float32" for own in parts for part in own)
+        ends = self._nccl_ends() if names and len(values) > 1 and dense else []
+        if not ends:
+            return False
+        size = bucket_bytes(os.environ)
+
+        def sums(device: int) -> list[Any]:
+            with self.executors[device].device.active():
+                return Sums(ends[device], size).of([part.array for part in parts[device]])
+
+        with ThreadPoolExecutor(max_workers=len(values)) as pool:
+            found = list(pool.map(sums, range(len(values))))
+        for own, given, arrays in zip(values, parts, found, strict=True):
+            for name, part, array in zip(names, given, arrays, strict=True):
+                own[name] = LoDTensor(array, part.offsets)
+        return True
+
+    def _nccl_ends(self) -> list[Communicator]:
+        """The ends of a ring of all GPUs, joined once; none unless each place is one of its own, with FLUIDTOOL_CUDA=1."""
+        if self._ends is None:
+            self._ends = self._joined_gpus()
+        return self._ends
+
+    def _joined_gpus(self) -> list[Communicator]:
+        devices = [each.place.device_id for each in self.executors if isinstance(each.place, CUDAPlace)]
+        engine = self.executors[0].engine
+        if len(set(devices)) < len(self.executors) or engine is None or engine.step_compiler is None:
+            return []
+        if not self.executors[0].device.xp.cuda.nccl.available:
+            return []
+        from fluidtool.distribute.collective.nccl import NcclCommunicator
+
+        return list(NcclCommunicator.of_devices(devices, DEVICES, deadline_seconds(os.environ)))
 
     # ---------------------------------------------------------------- other ranks
     def _join(self, settings: TrainerSettings) -> Trainers:
