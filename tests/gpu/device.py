@@ -135,31 +135,40 @@ def results_of(part: str, names: Sequence[str], standin: bool, before: Sequence[
             part,
             *(["--standin"] if standin else []),
         ]
-        limit = SECONDS + 10 * len(left)
-        done = subprocess.run(
-            command, input="\n".join(left), text=True, capture_output=True, cwd=ROOT, timeout=limit, check=False
-        )
+        shown, end = outcome_of(command, left)
         begun = ""
-        for line in done.stdout.splitlines():
+        for line in shown.splitlines():
             told = json.loads(line) if line.startswith('{"') else {}
             begun = told.get("begun", begun)
             if "done" in told:
                 yield {"part": part, "case": told["done"], "why": told["why"], "seconds": told["seconds"]}
                 left.remove(told["done"])
                 begun = ""
-        if begun or done.returncode:
-            name, end = begun or left[0], done.stderr[-600:].strip()
-            yield {
-                "part": part,
-                "case": name,
-                "why": f"the process ended with {done.returncode}: {end}",
-                "seconds": 0.0,
-            }
-            if name not in left:
-                return
+        if left and (begun or end):
+            name = begun or left[0]
+            yield {"part": part, "case": name, "why": end or "the process ended in the middle", "seconds": 0.0}
             left.remove(name)
-        elif left and not done.stdout:
+        elif left and not shown:
             return
+
+
+def limit_of(names: Sequence[str]) -> int:
+    """The seconds that a process may take for some cases."""
+    return SECONDS + 10 * len(names)
+
+
+def outcome_of(command: Sequence[str], names: Sequence[str]) -> tuple[str, str]:
+    """(what a process showed of these cases, how it ended unless well); one that hangs is ended."""
+    limit = limit_of(names)
+    try:
+        done = subprocess.run(
+            command, input="\n".join(names), text=True, capture_output=True, cwd=ROOT, timeout=limit, check=False
+        )
+    except subprocess.TimeoutExpired as hung:
+        shown = hung.stdout or b""
+        return shown if isinstance(shown, str) else shown.decode(errors="replace"), f"it hung: {limit} s have passed"
+    end = f"the process ended with {done.returncode}: {done.stderr[-600:].strip()}" if done.returncode else ""
+    return done.stdout, end
 
 
 def sanitized(options: argparse.Namespace) -> Iterator[dict[str, Any]]:

@@ -62,6 +62,25 @@ def check(net: Net, *names: str, rtol: float = RTOL) -> list[str]:
     return calls(net)
 
 
+@pytest.mark.parametrize("type", ["prior_box", "anchor_generator"])
+def test_boxes_of_a_grid_are_constants(type: str) -> None:
+    """They depend on shapes alone."""
+    net = Net()
+    image = net.data(1, 3, 24, 24)
+    features = net.op("relu", "Out", {"X": net.conv(image, net.parameter(4, 3, 3, 3), strides=[8, 8], paddings=[1, 1])})
+    given: dict[str, Any] = {"Input": features}
+    attrs: dict[str, Any] = {"variances": [0.1, 0.1, 0.2, 0.2], "aspect_ratios": [1.0, 2.0]}
+    if type == "prior_box":
+        given["Image"] = image
+        boxes = net.op(type, "Boxes", given, "Variances", min_sizes=[4.0], flip=True, clip=True, **attrs)
+    else:
+        boxes = net.op(type, "Anchors", given, "Variances", anchor_sizes=[8.0], stride=[8.0, 8.0], **attrs)
+    found = check(
+        net, net.op("scale", "Out", {"X": boxes}, scale=2.0, bias=0.5), net.op("tanh", "Out", {"X": features})
+    )
+    assert "Convolution" in found or "Choice" in found
+
+
 # ---------------------------------------------------------------- one call each
 @pytest.mark.parametrize(
     ("shape", "filters", "attrs"),

@@ -50,6 +50,21 @@ def test_a_process_that_dies_is_replaced(tmp_path: Path) -> None:
     ]
 
 
+def test_a_process_that_hangs_is_ended_and_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hanging, seen = tmp_path / "hanging", tmp_path / "seen"
+    hanging.write_text(
+        f'#!/bin/sh\nif [ -e {seen} ]; then exec "$@"; fi\ntouch {seen}\necho \'{{"begun": "fit_a_line"}}\'\nexec sleep 90\n'
+    )
+    hanging.chmod(0o755)
+    limits = iter([2, 600])
+    monkeypatch.setattr(device, "limit_of", lambda names: next(limits))
+    found = list(device.results_of("models", ["fit_a_line", "mnist_mlp"], standin=True, before=(str(hanging),)))
+    assert [(each["case"], each["why"]) for each in found] == [
+        ("fit_a_line", "it hung: 2 s have passed"),
+        ("mnist_mlp", ""),
+    ]
+
+
 def perceptron() -> tuple[list[str], list[Any]]:
     x = layers.data("x", [8])
     return ["x"], [layers.fc(x, 4, act="softmax")]

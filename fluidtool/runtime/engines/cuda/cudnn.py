@@ -11,6 +11,7 @@ import numpy as np
 
 from fluidtool.records import dataclass
 from fluidtool.runtime.engines.cuda.calls import Attention, Convolution, RefusedError, channels_last
+from fluidtool.runtime.engines.cuda.plans import Choices
 
 Described = Convolution | Attention
 
@@ -38,6 +39,7 @@ class Cudnn:
         self._xp, self._cudnn, self._is_exact = xp, module(), precision == "float32"
         self._handle = self._cudnn.create_handle()
         self._plans: dict[Any, Planned | None] = {}
+        self._choices = Choices(xp, "cudnn", self.version, precision)
 
     @property
     def version(self) -> int:
@@ -55,11 +57,23 @@ class Cudnn:
         """The plan of a call, from an earlier one of the same sizes if there is one. Raises RefusedError if it has none."""
         key = key_of(call)
         if key not in self._plans:
-            self._plans[key] = self._planned(call)
+            self._plans[key] = self._planned_unless_refused(call, key)
         found = self._plans[key]
         if found is None:
             raise RefusedError(f"cuDNN has no plan for {key}")
         return found
+
+    def _planned_unless_refused(self, call: Described, key: Any) -> Planned | None:
+        """A plan; none at once if an earlier process has found that there is none."""
+        made: list[Planned | None] = []
+
+        def refused() -> bytes:
+            made.append(self._planned(call))
+            return np.array([made[0] is None], np.float32).tobytes()
+
+        if self._choices.get(key, np.float32().itemsize, refused) == np.ones(1, np.float32).tobytes():
+            return None
+        return made[0] if made else self._planned(call)
 
     def _planned(self, call: Described) -> Planned | None:
         library = self._cudnn

@@ -30,7 +30,7 @@ from fluidtool.tensor.files import file_of, map_unwatched
 SWITCH = "FLUIDTOOL_CACHE"
 MOST = 4 << 30  # bytes of the whole cache
 LARGEST = MOST // 4  # bytes of a constant
-KEPT_AFTER_TRIMMING = 0.75  # of MOST, so that not every new file makes room
+KEPT_AFTER_TRIMMING = 0.75  # of what a cache may hold, so that not every new file makes room
 SETTLED = 2_000_000_000  # nanoseconds: a file written since then could be written to again without a new time
 MAGIC, PAGE = b"fluidtool packed", 4096
 TRAILER = struct.Struct(
@@ -41,10 +41,10 @@ Array = NDArray[np.float32]
 
 
 class WeightCache:
-    """Packed constants by names, in files of a folder."""
+    """Packed constants by names, in files of a folder. most: bytes of all of them."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, most: int | None = None) -> None:
+        self.folder, self._most = folder, MOST if most is None else most
         self._bytes: int | None = None  # in the folder, as far as this process knows; None before it has written there
 
     def get(self, what: str, floats: int, make: Callable[[], Array]) -> Array:
@@ -79,8 +79,8 @@ class WeightCache:
         if self._bytes is None:
             settle(self.folder)
             self._bytes = sum(size for _, size, _ in self._files())
-        if self._bytes + len(numbers) > MOST:
-            self._bytes = self._trim(int(MOST * KEPT_AFTER_TRIMMING) - len(numbers))
+        if self._bytes + len(numbers) > self._most:
+            self._bytes = self._trim(int(self._most * KEPT_AFTER_TRIMMING) - len(numbers))
         temporary = Temporary.file(self.folder / name)
         try:
             temporary.write([numbers, trailer(name, numbers)])
@@ -126,12 +126,17 @@ def trailer(name: str, numbers: Any) -> bytes:
 
 def weight_cache() -> WeightCache | None:
     """The cache of this user; None if it is switched off, or if its folder is somebody else's or cannot be made."""
+    return cache_of_user("weights")
+
+
+def cache_of_user(kind: str, most: int | None = None) -> WeightCache | None:
+    """A cache of one kind of numbers, in a folder of its own; None as `weight_cache`."""
     if os.environ.get(SWITCH, "").lower() in {"0", "off", "no", "false"}:
         return None
     try:
-        folder = cache_folder() / "fluidtool" / "weights"
+        folder = cache_folder() / "fluidtool" / kind
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return WeightCache(folder) if is_private(folder) else None
+        return WeightCache(folder, most) if is_private(folder) else None
     except (OSError, RuntimeError):  # RuntimeError: nobody knows where the user's home is
         return None
 
