@@ -14,7 +14,7 @@ P = TypeVar("P")
 
 WORDS = 45  # of 8 bytes, of a call
 FIRST = 4  # the word of the first pointer
-FINGERPRINT = 0xcba2e925  # FT_ABI of src/abi.h
+FINGERPRINT = 0x780b2be6  # FT_ABI of src/abi.h
 
 
 class Kind(IntEnum):
@@ -119,6 +119,7 @@ class Kind(IntEnum):
     PROJECTED_LSTM = 96
     PROJECTED_LSTM_GRADIENT = 97
     MULTIPLY = 98
+    POOL_HALVES = 99
 
 
 class ActivationKind(IntEnum):
@@ -5197,6 +5198,68 @@ class Multiply(Arguments[P]):
             self.other_column, self.out_row, self.outer, self.inner, self.source_outer, self.source_inner,
             self.other_outer, self.other_inner, self.out_outer, self.out_inner, self.column_parts, self.row_parts,
             self.turned, self.task_scratch,)
+
+    def floats(self) -> tuple[float, ...]:
+        return ()
+
+
+class PoolHalves(Arguments[P]):
+    """Maximum pooling of an image of halves in blocks of so many lanes: a vector's, or twice as many. Every window
+    reaches the image."""
+
+    __slots__ = (
+        "source", "out", "images", "rows", "columns", "blocks", "lanes", "window_h", "window_w", "stride_h",
+        "stride_w", "pad_top", "pad_left", "source_height", "source_width", "source_image", "source_row",
+        "source_block", "out_image", "out_row", "out_block",
+    )
+    kind = Kind.POOL_HALVES
+    takes_activation = False
+    pointer_bytes = {
+        "source": 2, "out": 2,
+    }
+    size_counts = {
+        "images": 0, "rows": 0, "columns": 0, "blocks": 0, "lanes": 0, "window_h": 0, "window_w": 0, "stride_h": 0,
+        "stride_w": 0, "pad_top": 0, "pad_left": 0, "source_height": 0, "source_width": 0, "source_image": 0,
+        "source_row": 0, "source_block": 0, "out_image": 0, "out_row": 0, "out_block": 0,
+    }
+    optional = ()
+    float_names = ()
+    layout = Struct("@iiq3f2Q19q")
+
+    def __init__(
+        self, *, source: P, out: P, images: int, rows: int, columns: int, blocks: int, lanes: int, window_h: int,
+        window_w: int, stride_h: int, stride_w: int, pad_top: int, pad_left: int, source_height: int, source_width:
+        int, source_image: int, source_row: int, source_block: int, out_image: int, out_row: int, out_block: int,
+    ) -> None:
+        self.source = source
+        self.out = out
+        self.images = images
+        self.rows = rows
+        self.columns = columns
+        self.blocks = blocks
+        self.lanes = lanes
+        self.window_h = window_h
+        self.window_w = window_w
+        self.stride_h = stride_h
+        self.stride_w = stride_w
+        self.pad_top = pad_top
+        self.pad_left = pad_left
+        self.source_height = source_height
+        self.source_width = source_width
+        self.source_image = source_image
+        self.source_row = source_row
+        self.source_block = source_block
+        self.out_image = out_image
+        self.out_row = out_row
+        self.out_block = out_block
+
+    def pointers(self) -> tuple[P | None, ...]:
+        return (self.source, self.out,)
+
+    def sizes(self) -> tuple[int, ...]:
+        return (self.images, self.rows, self.columns, self.blocks, self.lanes, self.window_h, self.window_w,
+            self.stride_h, self.stride_w, self.pad_top, self.pad_left, self.source_height, self.source_width,
+            self.source_image, self.source_row, self.source_block, self.out_image, self.out_row, self.out_block,)
 
     def floats(self) -> tuple[float, ...]:
         return ()
