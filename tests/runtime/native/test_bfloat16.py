@@ -371,6 +371,98 @@ def test_pooling_and_a_product_after_a_convolution() -> None:
     np.testing.assert_array_equal(got, between(pooled) @ weights.value.numpy())
 
 
+POOLED = {"pooling_type": "max", "ksize": [3, 3], "strides": [2, 2], "paddings": [1, 1]}
+
+
+@pytest.mark.parametrize(("channels", "size"), [(3, 7), (16, 2), (17, 12), (40, 7), (64, 12)])
+@pytest.mark.parametrize("window", [{}, {"ksize": [2, 3], "strides": [1, 2], "paddings": [0, 1]}, {"ceil_mode": True}])
+def test_maxima_between_convolutions_are_those_of_rounded_numbers(
+    channels: int, size: int, window: dict[str, Any]
+) -> None:
+    net = Whole()
+    x = net.data(2, 5, size, size)
+    first, second = (
+        net.parameter(channels, 5, 1, 1),
+        net.parameter(of=net.random.integers(-1, 2, (9, channels, 3, 3)).astype(np.float32)),
+    )
+    y = net.op("pool2d", "Out", {"X": net.conv(x, first)}, **POOLED | window)
+    (got,) = run(net, net.conv(y, second, paddings=[1, 1]))
+    rounded_once = Net()
+    z = rounded_once.op(
+        "pool2d", "Out", {"X": rounded_once.data(of=between(convolved(net, net.feeds[x], first)))}, **POOLED | window
+    )
+    (pooled,) = run(rounded_once, z, engine="numpy", precision="float32")
+    np.testing.assert_allclose(got, convolved(net, pooled, second, pad=1), rtol=0, atol=1e-2)
+    if by_pairs():
+        assert "POOL_HALVES" in [each.kind.name for each in compiled_of(net).kernel_calls]
+
+
+@pytest.mark.parametrize("special", [np.nan, -np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("channels", [4, 40])
+def test_maxima_keep_what_is_no_finite_number(special: float, channels: int) -> None:
+    net = Net()
+    image = -np.ones((1, 1, 9, 9), np.float32)
+    image[:, :, 4, 4] = special
+    y = net.op("pool2d", "Out", {"X": net.conv(net.data(of=image), net.parameter(of=ones(channels, 1)))}, **POOLED)
+    (got,) = run(net, net.conv(y, net.parameter(of=ones(1, channels))))
+    want = np.full((1, 1, 5, 5), -channels, np.float32)
+    if not special < 0:
+        want[:, :, 2, 2] = special
+    np.testing.assert_array_equal(got, want)
+
+
+def ones(count: int, channels: int) -> Array:
+    return np.ones((count, channels, 1, 1), np.float32)
+
+
+@pytest.mark.parametrize("other", [{"pooling_type": "avg"}, {"adaptive": True, "ksize": [2, 2], "pooling_type": "avg"}])
+def test_means_are_of_numbers_that_are_not_rounded(other: dict[str, Any]) -> None:
+    net = Whole()
+    x, first, second = net.data(1, 8, 6, 6), net.parameter(20, 8, 1, 1), net.parameter(4, 20, 1, 1)
+    run(net, net.conv(net.op("pool2d", "Out", {"X": net.conv(x, first)}, **POOLED | other), second))
+    assert "POOL_HALVES" not in [each.kind.name for each in compiled_of(net).kernel_calls]
+
+
+def test_maxima_that_are_fetched_are_of_numbers_that_are_not_rounded() -> None:
+    net = Whole()
+    x, first, second = net.data(1, 8, 6, 6), net.parameter(20, 8, 1, 1), net.parameter(4, 20, 1, 1)
+    y = net.op("pool2d", "Out", {"X": net.conv(x, first)}, **POOLED)
+    pooled, _ = run(net, y, net.conv(y, second))
+    (want,) = run(net, y, engine="numpy", precision="float32")
+    np.testing.assert_array_equal(pooled, want)
+
+
+@pytest.mark.parametrize("read_later", [False, True])
+def test_a_shortcut_is_added_in_its_own_place_if_nobody_reads_it_later(read_later: bool) -> None:
+    net = Whole()
+    drawn = [net.random.integers(-1, 2, (40, 40, 1, 1)).astype(np.float32) for _ in range(3)]
+    x, (first, second, third) = net.data(2, 40, 5, 5), map(lambda numbers: net.parameter(of=numbers), drawn)
+    y = net.op("relu", "Out", {"X": net.conv(x, first)})
+    branch = net.conv(net.op("relu", "Out", {"X": net.conv(y, second)}), third)
+    outs = [net.conv(net.op("elementwise_add", "Out", {"X": y, "Y": branch}), first)]
+    outs += [net.conv(y, third)] if read_later else []
+    got = run(net, *outs)
+    hidden = between(relu(convolved(net, net.feeds[x], first)))
+    added = between(convolved(net, between(relu(convolved(net, hidden, second))), third) + hidden)
+    for found, wanted in zip(got, (convolved(net, added, first), convolved(net, hidden, third)), strict=False):
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=RTOL * float(np.abs(wanted).max()))
+    if by_pairs():
+        steps = [each.arguments for each in compiled_of(net).kernel_calls if each.kind.name == "PAIRS"]
+        added_halves = [step for step in steps if step.residual_halves is not None]
+        assert [step.residual_halves == step.out_halves for step in added_halves] == [not read_later]
+
+
+def test_what_is_convolved_and_added_at_once_is_not_overwritten() -> None:
+    net = Whole()
+    first, second = (net.parameter(of=net.random.integers(-1, 2, (40, 40, 1, 1)).astype(np.float32)) for _ in range(2))
+    x = net.data(2, 40, 5, 5)
+    y = net.op("relu", "Out", {"X": net.conv(x, first)})
+    (got,) = run(net, net.conv(net.op("elementwise_add", "Out", {"X": y, "Y": net.conv(y, second)}), first))
+    hidden = relu(convolved(net, net.feeds[x], first))
+    want = convolved(net, between(convolved(net, between(hidden), second) + hidden), first)
+    np.testing.assert_allclose(got, want, rtol=0, atol=RTOL * float(np.abs(want).max()))
+
+
 @pytest.mark.parametrize("form", [(4, 8, 4), (1, 8, 8)])
 def test_a_product_that_reads_an_image_otherwise_than_a_convolution(form: tuple[int, int, int]) -> None:
     """The rows of its matrix are no channels, also where their counts agree."""

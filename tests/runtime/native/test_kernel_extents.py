@@ -32,6 +32,19 @@ CALLS: dict[
     Kernel, tuple[dict[str, int], dict[str, int]]
 ] = {  # sizes, and so many float32s as each reaches, not one more
     abi.FewRows: ({"rows": 2, "depth": 3, "columns": 5}, {"source": 6, "weights": 15, "out": 10}),
+    abi.Multiply: (
+        {"rows": 2, "depth": 3, "columns": 5, "source_row": 1, "source_column": 4, "other_row": 7, "other_column": 1}
+        | {
+            "out_row": 6,
+            "outer": 1,
+            "inner": 1,
+            "column_parts": 1,
+            "row_parts": 1,
+            "turned": 6,
+            "task_scratch": 6 + 3 * WIDTH,
+        },
+        {"source": 10, "other": 19, "out": 11, "scratch": TASKS * (6 + 3 * WIDTH)},
+    ),
     abi.ActivationGradient: ({"count": 7}, {"out": 7, "out_grad": 7, "source_grad": 7}),
     abi.InputGradient: ({"count": 7}, {"source": 7, "out_grad": 7, "source_grad": 7}),
     abi.SoftmaxGradient: ({"rows": 2, "columns": 3}, {"out": 6, "out_grad": 6, "source_grad": 6}),

@@ -14,7 +14,7 @@ P = TypeVar("P")
 
 WORDS = 45  # of 8 bytes, of a call
 FIRST = 4  # the word of the first pointer
-FINGERPRINT = 0x685a03a3  # FT_ABI of src/abi.h
+FINGERPRINT = 0x780b2be6  # FT_ABI of src/abi.h
 
 
 class Kind(IntEnum):
@@ -118,6 +118,8 @@ class Kind(IntEnum):
     PACK_INT8 = 95
     PROJECTED_LSTM = 96
     PROJECTED_LSTM_GRADIENT = 97
+    MULTIPLY = 98
+    POOL_HALVES = 99
 
 
 class ActivationKind(IntEnum):
@@ -5128,6 +5130,136 @@ class ProjectedLstmGradient(Arguments[P]):
         return (self.steps, self.size, self.fed_back, self.task_sequences, self.peepholes, self.gate_activation,
             self.cell_activation, self.candidate_activation, self.projection_activation, self.only_later, self.rows,
             self.sequences,)
+
+    def floats(self) -> tuple[float, ...]:
+        return ()
+
+
+class Multiply(Arguments[P]):
+    """out = activation(source * other), matrices as they lie: one of the strides of a matrix is 1. Scratch of a
+    task: `turned` floats for rows of source, where its columns lie in memory, then panels of other. There are outer
+    * inner * column_parts * row_parts parts, and any number of tasks."""
+
+    __slots__ = (
+        "source", "other", "out", "scratch", "rows", "depth", "columns", "source_row", "source_column", "other_row",
+        "other_column", "out_row", "outer", "inner", "source_outer", "source_inner", "other_outer", "other_inner",
+        "out_outer", "out_inner", "column_parts", "row_parts", "turned", "task_scratch",
+    )
+    kind = Kind.MULTIPLY
+    takes_activation = True
+    pointer_bytes = {
+        "source": 4, "other": 4, "out": 4, "scratch": 4,
+    }
+    size_counts = {
+        "rows": 0, "depth": 0, "columns": 0, "source_row": 0, "source_column": 0, "other_row": 0, "other_column": 0,
+        "out_row": 0, "outer": 0, "inner": 0, "source_outer": 0, "source_inner": 0, "other_outer": 0, "other_inner":
+        0, "out_outer": 0, "out_inner": 0, "column_parts": 0, "row_parts": 0, "turned": 0, "task_scratch": 0,
+    }
+    optional = ()
+    float_names = ()
+    layout = Struct("@iiq3f4Q20q")
+
+    def __init__(
+        self, *, source: P, other: P, out: P, scratch: P, rows: int, depth: int, columns: int, source_row: int,
+        source_column: int, other_row: int, other_column: int, out_row: int, outer: int = 1, inner: int = 1,
+        source_outer: int = 0, source_inner: int = 0, other_outer: int = 0, other_inner: int = 0, out_outer: int =
+        0, out_inner: int = 0, column_parts: int, row_parts: int, turned: int, task_scratch: int,
+    ) -> None:
+        self.source = source
+        self.other = other
+        self.out = out
+        self.scratch = scratch
+        self.rows = rows
+        self.depth = depth
+        self.columns = columns
+        self.source_row = source_row
+        self.source_column = source_column
+        self.other_row = other_row
+        self.other_column = other_column
+        self.out_row = out_row
+        self.outer = outer
+        self.inner = inner
+        self.source_outer = source_outer
+        self.source_inner = source_inner
+        self.other_outer = other_outer
+        self.other_inner = other_inner
+        self.out_outer = out_outer
+        self.out_inner = out_inner
+        self.column_parts = column_parts
+        self.row_parts = row_parts
+        self.turned = turned
+        self.task_scratch = task_scratch
+
+    def pointers(self) -> tuple[P | None, ...]:
+        return (self.source, self.other, self.out, self.scratch,)
+
+    def sizes(self) -> tuple[int, ...]:
+        return (self.rows, self.depth, self.columns, self.source_row, self.source_column, self.other_row,
+            self.other_column, self.out_row, self.outer, self.inner, self.source_outer, self.source_inner,
+            self.other_outer, self.other_inner, self.out_outer, self.out_inner, self.column_parts, self.row_parts,
+            self.turned, self.task_scratch,)
+
+    def floats(self) -> tuple[float, ...]:
+        return ()
+
+
+class PoolHalves(Arguments[P]):
+    """Maximum pooling of an image of halves in blocks of so many lanes: a vector's, or twice as many. Every window
+    reaches the image."""
+
+    __slots__ = (
+        "source", "out", "images", "rows", "columns", "blocks", "lanes", "window_h", "window_w", "stride_h",
+        "stride_w", "pad_top", "pad_left", "source_height", "source_width", "source_image", "source_row",
+        "source_block", "out_image", "out_row", "out_block",
+    )
+    kind = Kind.POOL_HALVES
+    takes_activation = False
+    pointer_bytes = {
+        "source": 2, "out": 2,
+    }
+    size_counts = {
+        "images": 0, "rows": 0, "columns": 0, "blocks": 0, "lanes": 0, "window_h": 0, "window_w": 0, "stride_h": 0,
+        "stride_w": 0, "pad_top": 0, "pad_left": 0, "source_height": 0, "source_width": 0, "source_image": 0,
+        "source_row": 0, "source_block": 0, "out_image": 0, "out_row": 0, "out_block": 0,
+    }
+    optional = ()
+    float_names = ()
+    layout = Struct("@iiq3f2Q19q")
+
+    def __init__(
+        self, *, source: P, out: P, images: int, rows: int, columns: int, blocks: int, lanes: int, window_h: int,
+        window_w: int, stride_h: int, stride_w: int, pad_top: int, pad_left: int, source_height: int, source_width:
+        int, source_image: int, source_row: int, source_block: int, out_image: int, out_row: int, out_block: int,
+    ) -> None:
+        self.source = source
+        self.out = out
+        self.images = images
+        self.rows = rows
+        self.columns = columns
+        self.blocks = blocks
+        self.lanes = lanes
+        self.window_h = window_h
+        self.window_w = window_w
+        self.stride_h = stride_h
+        self.stride_w = stride_w
+        self.pad_top = pad_top
+        self.pad_left = pad_left
+        self.source_height = source_height
+        self.source_width = source_width
+        self.source_image = source_image
+        self.source_row = source_row
+        self.source_block = source_block
+        self.out_image = out_image
+        self.out_row = out_row
+        self.out_block = out_block
+
+    def pointers(self) -> tuple[P | None, ...]:
+        return (self.source, self.out,)
+
+    def sizes(self) -> tuple[int, ...]:
+        return (self.images, self.rows, self.columns, self.blocks, self.lanes, self.window_h, self.window_w,
+            self.stride_h, self.stride_w, self.pad_top, self.pad_left, self.source_height, self.source_width,
+            self.source_image, self.source_row, self.source_block, self.out_image, self.out_row, self.out_block,)
 
     def floats(self) -> tuple[float, ...]:
         return ()

@@ -232,6 +232,17 @@ def _pool(s: abi.Pool[Pointer], on: Setting) -> Touched:
     )
 
 
+@touches(abi.PoolHalves)
+def _pool_halves(s: abi.PoolHalves[Pointer], on: Setting) -> Touched:
+    need(s.lanes in (on.width, 2 * on.width), "a vector of lanes, or two")
+    columns = s.source_width * s.lanes
+    yield reach(
+        "source", columns, (s.images, s.source_image), (s.source_height, s.source_row), (s.blocks, s.source_block)
+    )
+    columns = s.columns * s.lanes
+    yield reach("out", columns, (s.images, s.out_image), (s.rows, s.out_row), (s.blocks, s.out_block))
+
+
 @touches(abi.FilterGradient)
 def _filter_gradient(s: abi.FilterGradient[Pointer], on: Setting) -> Touched:
     need(min(s.rows, s.columns, s.filters, s.numbers, s.pair_parts, s.number_parts) > 0, "parts")

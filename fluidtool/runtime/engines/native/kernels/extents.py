@@ -16,7 +16,17 @@ from numpy.typing import NDArray
 
 from fluidtool.runtime.engines.native import abi
 from fluidtool.runtime.engines.native.calls import KernelCall
-from fluidtool.runtime.engines.native.extents import FLOAT, ExtentError, Setting, Touched, check, counts, need, touches
+from fluidtool.runtime.engines.native.extents import (
+    FLOAT,
+    ExtentError,
+    Setting,
+    Touched,
+    check,
+    counts,
+    need,
+    reach,
+    touches,
+)
 from fluidtool.runtime.engines.native.layouts import Buffer, Pointer
 
 Array = NDArray[Any]
@@ -29,6 +39,8 @@ Recurrent = (
     | abi.GruGradient[Pointer]
 )
 CHUNK = 64  # of src/normalization.c
+LONGEST_SHARE = 1151  # of a depth, half as long again as SHARE of src/products.c; and from there:
+PANEL_ROWS, PANELS_TOGETHER = 132, 8
 MOST_CORNERS = 16  # half of MOST_EDGES of src/polygons.c
 BIN_CELLS = 6  # floats of `bin_cells` of src/regions.c
 
@@ -66,6 +78,29 @@ def check_lengths(kernel: Any, width: int, tasks: int, sizes: tuple[int, ...], l
 @touches(abi.FewRows)
 def _few_rows(s: abi.FewRows[Pointer], on: Setting) -> Touched:
     return counts(source=s.rows * s.depth, weights=s.depth * s.columns, out=s.rows * s.columns)
+
+
+def group_columns(width: int) -> int:
+    """Columns of a group of src/products.c."""
+    return (3 if width == 16 else 2) * width
+
+
+@touches(abi.Multiply)
+def _multiply(s: abi.Multiply[Pointer], on: Setting) -> Touched:
+    need(min(s.rows, s.depth, s.columns, s.outer, s.inner, s.column_parts, s.row_parts) > 0, "parts")
+    need(
+        1 in (s.source_row, s.source_column) and 1 in (s.other_row, s.other_column),
+        "matrices without gaps in one direction",
+    )
+    matrices = (s.outer, s.source_outer), (s.inner, s.source_inner)
+    yield reach("source", 1, *matrices, (s.rows, s.source_row), (s.depth, s.source_column))
+    matrices = (s.outer, s.other_outer), (s.inner, s.other_inner)
+    yield reach("other", 1, *matrices, (s.depth, s.other_row), (s.columns, s.other_column))
+    yield reach("out", s.columns, (s.outer, s.out_outer), (s.inner, s.out_inner), (s.rows, s.out_row))
+    share, columns = min(s.depth, LONGEST_SHARE), min(on.whole(s.columns), PANELS_TOGETHER * group_columns(on.width))
+    need(s.source_column == 1 or s.turned >= share * min(s.rows, PANEL_ROWS), "memory for rows that are turned")
+    need(s.turned >= 0 and s.task_scratch >= s.turned + share * columns, "memory for panels")
+    yield reach("scratch", s.task_scratch, (on.tasks, s.task_scratch))
 
 
 @touches(abi.ActivationGradient)

@@ -49,7 +49,8 @@ def lower(graph: Graph, library: Library, packed: Packed | None = None) -> Lower
     share_halos(halos, graph, whole, library.width)
     packing = ConstantPacking(library, packed)
     low = Lowering(library, graph.uses().copy(), halos, packing, whole=whole, outputs=frozenset(graph.outputs))
-    low.half_uses, low.half_halos = half_uses(graph, library), half_halos(graph, library)
+    low.half_uses, low.half_pools = half_uses(graph, library)
+    low.half_halos = half_halos(graph, library)
     low.half_groups = in_groups(graph, library)
     low.bytes_of = byte_uses(graph)
     inputs = [Buffer(value.floats, "input") for value in graph.inputs]
@@ -61,7 +62,8 @@ def lower(graph: Graph, library: Library, packed: Packed | None = None) -> Lower
             low.left[value] -= 1
         before = len(low.calls.made)
         try:
-            (pairs if by_pairs(node, library) else LOWER[node.kind])(low, node)
+            of_halves = by_pairs(node, library) or node.output in low.half_pools
+            (pairs if of_halves else LOWER[node.kind])(low, node)
         except UnsupportedError as error:
             error.result = node.output.name
             raise

@@ -54,13 +54,32 @@ def written_form(node: Node) -> Shape:
     return (node.output.shape[-1], node.attrs["matrix"][0]) if node.kind == "product" else node.output.shape
 
 
-def half_uses(graph: Graph, library: Library) -> Counter[tuple[Value, Shape]]:
-    """How often each value is read as halves of each form.
+def may_pool_halves(node: Node, library: Library, groups: frozenset[Value]) -> bool:
+    """Whether a node is a maximum of windows that halves can have; `groups`: what lies in blocks of its own (in_groups)."""
+    if not library.pairs or node.kind != "pool" or len(node.output.shape) != 4:
+        return False
+    if node.attrs["mode"] or node.attrs["adaptive"]:
+        return False
+    return (node.inputs[0] in groups) == (node.output in groups)
+
+
+def half_uses(graph: Graph, library: Library) -> tuple[Counter[tuple[Value, Shape]], frozenset[Value]]:
+    """How often each value is read as halves of each form, and the maxima of windows that are made of such and read as such.
 
     A residual is, if nobody wants its floats: what is added is then rounded, and only halves are stored.
     """
-    nodes, readers = [node for node in graph.nodes if by_pairs(node, library)], graph.uses()
+    nodes, readers, groups = (
+        [node for node in graph.nodes if by_pairs(node, library)],
+        graph.uses(),
+        in_groups(graph, library),
+    )
     made = {node.output: written_form(node) for node in nodes}
+    pools = [
+        node
+        for node in graph.nodes
+        if may_pool_halves(node, library, groups) and made.get(node.inputs[0]) == node.inputs[0].shape
+    ]
+    made |= {node.output: node.output.shape for node in pools}
     reads = Counter((node.inputs[0], read_form(node)) for node in nodes)
     added = Counter(
         (node.residual, written_form(node))
@@ -72,7 +91,9 @@ def half_uses(graph: Graph, library: Library) -> Counter[tuple[Value, Shape]]:
     for (value, form), count in added.items():
         if readers[value] == reads[value, form] + count:
             reads[value, form] += count
-    return reads
+    pools = [node for node in pools if readers[node.output] == reads[node.output, node.output.shape]]
+    reads.update((node.inputs[0], node.inputs[0].shape) for node in pools)
+    return reads, frozenset(node.output for node in pools)
 
 
 def half_residual(low: Lowering, node: Node) -> Blocked | None:
@@ -105,8 +126,8 @@ def in_groups(graph: Graph, library: Library) -> frozenset[Value]:
 
 
 def pairs(low: Lowering, node: Node) -> None:
-    """The calls of a node that is computed by pairs."""
-    (_product if node.kind == "product" else _convolution)(low, node)
+    """The calls of a node that is computed by pairs, or of halves."""
+    {"product": _product, "conv": _convolution, "pool": _pool}[node.kind](low, node)
 
 
 # ---------------------------------------------------------------- layout of halves
@@ -161,12 +182,20 @@ def half(low: Lowering, value: Value, form: Shape, whole: bool = False) -> Block
     return place
 
 
-def written_half(low: Lowering, node: Node) -> Blocked | None:
-    """Memory for the result of a node as halves, if it has readers that want them."""
+def written_half(low: Lowering, node: Node, added: Blocked | None = None) -> Blocked | None:
+    """Memory for the result of a node as halves, if it has readers that want them: that of what it adds, `added`, where it is
+    the last to read it, and reads it pixel by pixel only.
+    """
     form = written_form(node)
     if not low.half_uses[node.output, form]:
         return None
-    return new_half(low, node.output, form, block_lanes(low, node.output, form))
+    lanes, halo = block_lanes(low, node.output, form), low.half_halos.get(node.output, NO_HALO)
+    if added is None or node.residual is None or low.left[node.residual] or node.residual in node.inputs:
+        return new_half(low, node.output, form, lanes)
+    if (added.lanes, added.halo) != (lanes, halo if len(form) == 4 else NO_HALO):
+        return new_half(low, node.output, form, lanes)
+    low.halves[node.output, form] = added
+    return added
 
 
 def halves_written(low: Lowering, place: Blocked | None) -> dict[str, int]:
@@ -195,7 +224,7 @@ def _convolution(low: Lowering, node: Node) -> None:
         low.blocked(node.residual)
     whole = replace(node, residual=None) if added is not None else node
     out = conv_output(low, whole) if floats_wanted(low, node) else None
-    place = written_half(low, node)
+    place = written_half(low, node, added)
     count, inner, *window = attrs["weights"].shape
     blocks = -(-(count // groups) // low.width)
     inner += inner % 2
@@ -226,6 +255,21 @@ def _convolution(low: Lowering, node: Node) -> None:
     low.calls.add(arguments, groups * prod(parts), node.activation)
 
 
+def _pool(low: Lowering, node: Node) -> None:
+    attrs, source, place = node.attrs, half(low, node.inputs[0], node.inputs[0].shape), written_half(low, node)
+    assert place is not None and place.lanes == source.lanes
+    images, _, rows, columns = node.output.shape
+    (window_h, window_w), (stride_h, stride_w), (top, left, *_) = attrs["window"], attrs["strides"], attrs["pads"]
+    arguments = abi.PoolHalves(
+        source=(source.buffer, source.origin // 2), out=(place.buffer, place.origin // 2), images=images, rows=rows,
+        columns=columns, blocks=place.blocks, lanes=place.lanes, window_h=window_h, window_w=window_w, stride_h=stride_h,
+        stride_w=stride_w, pad_top=top, pad_left=left, source_height=source.shape[2], source_width=source.shape[3],
+        source_image=source.image, source_row=source.row, source_block=source.block, out_image=place.image,
+        out_row=place.row, out_block=place.block,
+    )  # fmt: skip
+    low.calls.add(arguments, low.calls.task_count(prod(node.inputs[0].shape), images * place.blocks * rows))
+
+
 def _added(low: Lowering, node: Node, halves: Blocked | None) -> dict[str, int]:
     """The strides of a convolution's residual."""
     if halves is not None:
@@ -246,7 +290,7 @@ def _product(low: Lowering, node: Node) -> None:
             low.reuse_plain(node.residual, node.output) if node.residual is not None and residual is not None else None
         )
         out = out or low.new_plain(node.output)
-    place = written_half(low, node)
+    place = written_half(low, node, added)
     blocks, (whole, rest) = -(-columns // low.width), divmod(depth + depth % 2, source.lanes)
     offsets = [block * source.block for block in range(whole + bool(rest))]
     packed = _pack_matrix(low, attrs["weights"])

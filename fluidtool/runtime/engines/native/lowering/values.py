@@ -61,6 +61,7 @@ class Lowering:
     half_uses: Counter[tuple[Value, Shape]] = field(default_factory=Counter)
     half_halos: dict[Value, Halo] = field(default_factory=dict)
     half_groups: frozenset[Value] = frozenset()
+    half_pools: frozenset[Value] = frozenset()
     bytes: dict[tuple[Value, Shape], Bytes] = field(default_factory=dict)
     bytes_of: Any = None
     """What lies as bytes (lowering/int8.py)."""

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define FT_ABI 0x685a03a3u /* another for another layout */
+#define FT_ABI 0x780b2be6u /* another for another layout */
 
 enum ft_kind {
     FT_CONVOLUTION, FT_DEPTHWISE, FT_POOL, FT_BLOCK, FT_UNBLOCK, FT_HALO, FT_ELEMENTWISE, FT_SOFTMAX, FT_LAYER_NORM,
@@ -23,7 +23,7 @@ enum ft_kind {
     FT_ACTIVATION_GRADIENT, FT_REGROUP, FT_LOCAL_RESPONSE, FT_PROJECTED_SEQUENCES, FT_SUPPRESS_POLYGONS,
     FT_SAMPLE_PLANES, FT_FEW_ROWS, FT_INPUT_GRADIENT, FT_SOFTMAX_GRADIENT, FT_DROP, FT_DROP_GRADIENT, FT_ACTIVATE,
     FT_ADD, FT_INT8_PRODUCTS, FT_INT8_DEPTHWISE, FT_TO_INT8, FT_INT8_HALO, FT_ROUND_TO_STEPS, FT_PACK_INT8,
-    FT_PROJECTED_LSTM, FT_PROJECTED_LSTM_GRADIENT, FT_KINDS
+    FT_PROJECTED_LSTM, FT_PROJECTED_LSTM_GRADIENT, FT_MULTIPLY, FT_POOL_HALVES, FT_KINDS
 };
 
 enum ft_activation {
@@ -1462,6 +1462,34 @@ typedef struct ft_projected_lstm_gradient {
         candidate_activation, projection_activation, only_later, rows, sequences;
 } ft_projected_lstm_gradient;
 
+/* out = activation(source * other), matrices as they lie: one of the strides of a matrix is 1. Scratch of a task:
+   `turned` floats for rows of source, where its columns lie in memory, then panels of other. There are outer *
+   inner * column_parts * row_parts parts, and any number of tasks. */
+typedef struct ft_multiply {
+    int32_t kind, activation;
+    int64_t tasks;
+    ft_constants constants;
+    const float *source;
+    const float *other;
+    float *out;
+    float *scratch;
+    int64_t rows, depth, columns, source_row, source_column, other_row, other_column, out_row, outer, inner,
+        source_outer, source_inner, other_outer, other_inner, out_outer, out_inner, column_parts, row_parts, turned,
+        task_scratch;
+} ft_multiply;
+
+/* Maximum pooling of an image of halves in blocks of so many lanes: a vector's, or twice as many. Every window
+   reaches the image. */
+typedef struct ft_pool_halves {
+    int32_t kind, activation;
+    int64_t tasks;
+    ft_constants constants;
+    const uint16_t *source;
+    uint16_t *out;
+    int64_t images, rows, columns, blocks, lanes, window_h, window_w, stride_h, stride_w, pad_top, pad_left,
+        source_height, source_width, source_image, source_row, source_block, out_image, out_row, out_block;
+} ft_pool_halves;
+
 /* A call of any kernel. */
 typedef union ft_call {
     ft_any any;
@@ -1563,6 +1591,8 @@ typedef union ft_call {
     ft_pack_int8 pack_int8;
     ft_projected_lstm projected_lstm;
     ft_projected_lstm_gradient projected_lstm_gradient;
+    ft_multiply multiply;
+    ft_pool_halves pool_halves;
 } ft_call;
 
 _Static_assert(offsetof(ft_convolution, source) == 32 && offsetof(ft_convolution, images) == 80 &&
@@ -1760,6 +1790,10 @@ _Static_assert(offsetof(ft_projected_lstm, source) == 32 && offsetof(ft_projecte
                sizeof(ft_projected_lstm) == 232, "projected_lstm");
 _Static_assert(offsetof(ft_projected_lstm_gradient, out_grad) == 32 && offsetof(ft_projected_lstm_gradient, steps)
                == 184 && sizeof(ft_projected_lstm_gradient) == 280, "projected_lstm_gradient");
+_Static_assert(offsetof(ft_multiply, source) == 32 && offsetof(ft_multiply, rows) == 64 && sizeof(ft_multiply) ==
+               224, "multiply");
+_Static_assert(offsetof(ft_pool_halves, source) == 32 && offsetof(ft_pool_halves, images) == 48 &&
+               sizeof(ft_pool_halves) == 200, "pool_halves");
 _Static_assert(sizeof(ft_call) == 360, "calls");
 
 #endif

@@ -76,6 +76,7 @@ const ft_table TABLE = {
     [FT_PROJECTED_LSTM] = projected_lstm,
     [FT_PROJECTED_LSTM_GRADIENT] = projected_lstm_gradient,
     [FT_FEW_ROWS] = few_rows,
+    [FT_MULTIPLY] = multiply,
     [FT_INPUT_GRADIENT] = input_gradient,
     [FT_SOFTMAX_GRADIENT] = softmax_gradient,
     [FT_DROP] = drop,

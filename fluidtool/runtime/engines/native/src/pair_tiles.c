@@ -24,10 +24,52 @@ static int starts_tiles(const ft_pairs *s, int64_t rows, int64_t columns) {
     return 1;
 }
 
+/* What is left to do for pixels whose sums are there: of two groups, of two blocks that lie side by side as halves. It is done
+   little by little while tiles multiply, since they do not need the units for vectors. */
+typedef struct {
+    const vec *sums;
+    const bf16 *residual;
+    bf16 *half;
+    int64_t pixels;
+} ending;
+typedef struct {
+    ending groups[2];
+    int group, relu; /* the group at hand; 2: there is nothing left */
+    int64_t half_pixel, residual_pixel;
+    int64_t each; /* pixels for each product of tiles */
+} endings;
+
+INLINE void end_lines(const int RELU, const int R, const endings *rest, ending *e, int64_t pixels) {
+    for (int64_t i = 0; i < pixels; i++, e->sums++, e->half += rest->half_pixel) {
+        vec low = e->sums[0], high = e->sums[APART];
+        if (R) {
+            low += load_halves(e->residual), high += load_halves(e->residual + VL);
+            e->residual += rest->residual_pixel;
+        }
+        if (RELU) low = MAX(low, ALL(0)), high = MAX(high, ALL(0));
+        const __m512i both = (__m512i)_mm512_cvtne2ps_pbh((__m512)high, (__m512)low);
+        memcpy(e->half, &both, sizeof both);
+    }
+}
+
+/* Of some pixels more, `count` at most. */
+INLINE void end_some(endings *rest, int64_t count) {
+    while (count && rest->group < 2) {
+        ending *e = &rest->groups[rest->group];
+        const int64_t pixels = e->pixels < count ? e->pixels : count;
+        if (rest->relu && e->residual) end_lines(1, 1, rest, e, pixels);
+        else if (rest->relu) end_lines(1, 0, rest, e, pixels);
+        else if (e->residual) end_lines(0, 1, rest, e, pixels);
+        else end_lines(0, 0, rest, e, pixels);
+        count -= pixels;
+        if (!(e->pixels -= pixels)) rest->group++;
+    }
+}
+
 /* The sums of one group of pixels or two, of one block or two, in `sums`: [group][block][APART]. REST: whether there are last
    segments of another length, for which tiles 5 and 7 are kept. */
 INLINE void sum_tiles(const int GROUPS, const int BLOCKS, const int REST, const pair_tile *t, const bf16 *second,
-                      const tile_depth *depth, vec *sums) {
+                      const tile_depth *depth, endings *before, vec *sums) {
     const int64_t row = BLOCKS * TILE_BYTES;
     if (t->bias) {
         LOAD_TILE(0, t->bias, 0, 1, TILE_BYTES);
@@ -62,6 +104,7 @@ INLINE void sum_tiles(const int GROUPS, const int BLOCKS, const int REST, const 
                     }
                     _tile_dpbf16ps(1, 4, 6);
                 }
+                end_some(before, before->each);
                 continue;
             }
             if (BLOCKS == 2) {
@@ -73,6 +116,7 @@ INLINE void sum_tiles(const int GROUPS, const int BLOCKS, const int REST, const 
                 _tile_dpbf16ps(2, 5, 6);
                 if (BLOCKS == 2) _tile_dpbf16ps(3, 5, 7);
             }
+            end_some(before, before->each);
         }
     if (REST)
         for (int64_t s = depth->whole; s < t->segments; s++, w += depth->rest * BLOCKS * VL) {
@@ -98,14 +142,14 @@ INLINE void sum_tiles(const int GROUPS, const int BLOCKS, const int REST, const 
     if (GROUPS == 2 && BLOCKS == 2) _tile_stored(3, sums + 3 * APART, TILE_BYTES);
 }
 
-#define SUM_TILES(groups, blocks)                                                \
-    do {                                                                         \
-        if (depth->rest) sum_tiles(groups, blocks, 1, t, second, depth, sums);   \
-        else sum_tiles(groups, blocks, 0, t, second, depth, sums);               \
+#define SUM_TILES(groups, blocks)                                                      \
+    do {                                                                               \
+        if (depth->rest) sum_tiles(groups, blocks, 1, t, second, depth, before, sums); \
+        else sum_tiles(groups, blocks, 0, t, second, depth, before, sums);             \
     } while (0)
 
 static void sum_groups(int64_t groups, int64_t blocks, const pair_tile *t, const bf16 *second, const tile_depth *depth,
-                       vec *sums) {
+                       endings *before, vec *sums) {
     if (groups == 2 && blocks == 2) SUM_TILES(2, 2);
     else if (groups == 2) SUM_TILES(2, 1);
     else if (blocks == 2) SUM_TILES(1, 2);
@@ -160,8 +204,17 @@ static void sweep_tiles(const ft_pairs *s, const pair_tile *first, int64_t block
     t[0].offsets = s->offsets, t[0].segments = s->segments, t[0].ahead = first->w + weights;
     t[0].ahead_lines = (weights / 32 + steps - 1) / steps;
     t[0].first = t[0].last = t[1].first = t[1].last = 1;
-    vec sums[4 * APART];
+    const int beside = blocks == 2 && first->half && !first->y && !first->residual && first->half_block == VL &&
+                       (!first->residual_half || first->residual_block == VL) && first->lanes == VL &&
+                       first->activation <= FT_RELU;
+    endings before = {.group = 2,
+                      .relu = first->activation == FT_RELU,
+                      .half_pixel = first->half_pixel,
+                      .residual_pixel = first->residual_pixel,
+                      .each = (2 * pixels - 1) / (depth.whole * (depth.length / depth.chunk)) + 1};
+    vec of_both[2][4 * APART]; /* those that are summed, and those that come to their end meanwhile */
     for (int64_t number = 0; number < all; number += 2) {
+        vec *const sums = of_both[number / 2 % 2];
         const int64_t groups = number + 1 < all ? 2 : 1;
         int64_t again[2]; /* pixels that the group before has computed */
         for (int64_t g = 0; g < groups; g++) {
@@ -170,16 +223,21 @@ static void sweep_tiles(const ft_pairs *s, const pair_tile *first, int64_t block
             again[g] = wanted - from;
             move_to(s, first, &t[g], row + (number + g) / each, from);
         }
-        sum_groups(groups, blocks, &t[0], t[1].x, &depth, sums);
+        sum_groups(groups, blocks, &t[0], t[1].x, &depth, &before, sums);
         t[0].ahead += steps / ((all + 1) / 2) * t[0].ahead_lines * 32;
         if (t[0].ahead >= first->w + 2 * weights) t[0].ahead_lines = 0;
+        if (beside) end_some(&before, 2 * pixels), before.group = 0;
         for (int64_t g = 0; g < groups; g++) {
             pair_tile *end = &t[g];
             if (end->y) end->y += again[g] * end->y_pixel;
             if (end->residual) end->residual += again[g] * end->residual_pixel;
             if (end->residual_half) end->residual_half += again[g] * end->residual_pixel;
             if (end->half) end->half += again[g] * end->half_pixel;
-            end_tiles(end, sums + 2 * g * APART + again[g], pixels - again[g], blocks);
+            const vec *from = sums + 2 * g * APART + again[g];
+            if (beside) before.groups[g] = (ending){from, end->residual_half, end->half, pixels - again[g]};
+            else end_tiles(end, from, pixels - again[g], blocks);
         }
+        if (beside && groups == 1) before.groups[1].pixels = 0;
     }
+    end_some(&before, 2 * pixels);
 }

@@ -337,6 +337,46 @@ static void narrow(const ft_call *call, int64_t task, int64_t tasks) {
     }
 }
 
+/* ---------------------------------------------------------------- maxima of windows
+   Halves are compared as whole numbers: those below zero with all other bits turned over, whatever is no number as the
+   largest. */
+INLINE __m512i in_order(__m512i x) {
+    const __mmask32 none = _mm512_cmpgt_epu16_mask(_mm512_add_epi16(x, x), _mm512_set1_epi16((short)0xff00));
+    const __m512i turned = _mm512_xor_si512(x, _mm512_srli_epi16(_mm512_srai_epi16(x, 15), 1));
+    return _mm512_mask_mov_epi16(turned, none, _mm512_set1_epi16(0x7fff));
+}
+
+/* Of the pixels [left, right) of the rows [top, bottom). */
+INLINE void greatest(const ft_pool_halves *s, const bf16 *x, int64_t top, int64_t bottom, int64_t left, int64_t right,
+                     __mmask32 lanes, bf16 *y) {
+    __m512i most = _mm512_set1_epi16((short)0x807f); /* minus infinity */
+    for (int64_t r = top; r < bottom; r++)
+        for (int64_t c = left; c < right; c++) {
+            const bf16 *from = x + r * s->source_row + c * s->lanes;
+            most = _mm512_max_epi16(most, in_order(_mm512_maskz_loadu_epi16(lanes, from)));
+        }
+    most = _mm512_xor_si512(most, _mm512_srli_epi16(_mm512_srai_epi16(most, 15), 1));
+    _mm512_mask_storeu_epi16(y, lanes, most);
+}
+
+static void pool_halves(const ft_call *call, int64_t task, int64_t tasks) {
+    const ft_pool_halves *s = &call->pool_halves;
+    int64_t from, to;
+    part(s->images * s->blocks * s->rows, task, tasks, &from, &to);
+    for (int64_t i = from; i < to; i++) {
+        const int64_t row = i % s->rows, block = i / s->rows % s->blocks, image = i / (s->rows * s->blocks);
+        const bf16 *x = (const bf16 *)s->source + image * s->source_image + block * s->source_block;
+        bf16 *y = (bf16 *)s->out + image * s->out_image + block * s->out_block + row * s->out_row;
+        int64_t top = row * s->stride_h - s->pad_top, bottom = top + s->window_h;
+        top = top < 0 ? 0 : top, bottom = bottom > s->source_height ? s->source_height : bottom;
+        for (int64_t column = 0; column < s->columns; column++, y += s->lanes) {
+            int64_t left = column * s->stride_w - s->pad_left, right = left + s->window_w;
+            left = left < 0 ? 0 : left, right = right > s->source_width ? s->source_width : right;
+            greatest(s, x, top, bottom, left, right, s->lanes == VL ? 0xffff : 0xffffffff, y);
+        }
+    }
+}
+
 /* ---------------------------------------------------------------- weights to pairs
    The order of weights is that of segments: channel block, tap, channel. */
 
@@ -391,6 +431,7 @@ static void multiply_pairs(const ft_call *call, int64_t task, int64_t tasks) {
 const ft_table TABLE = {
     [FT_PAIRS] = pairs,
     [FT_NARROW] = narrow,
+    [FT_POOL_HALVES] = pool_halves,
     [FT_PACK_PAIRS] = pack_pairs,
     [FT_MULTIPLY_PAIRS] = multiply_pairs,
 };

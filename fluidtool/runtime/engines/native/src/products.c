@@ -204,11 +204,15 @@ INLINE int64_t weights_at(const matrix_product *m, int64_t group, int64_t k) {
     return (m->depth * group * GROUP + k * blocks_of(m, group)) * VL;
 }
 
+/* Shares of a depth, as near to the usual length as can be. */
+INLINE int64_t shares_of(int64_t depth, int64_t usual) {
+    return depth < usual ? depth > 0 : (depth + usual / 2 - 1) / usual;
+}
+
 /* Some rows by the groups of blocks [group, group_end) of the weights; `after` are the weights that come then, or 0. */
 static void product_groups(const matrix_product *m, int64_t row, int64_t row_end, int64_t group, int64_t group_end,
                            const float *after) {
-    const int64_t usual = m->narrow ? NARROW_SHARE : SHARE;
-    const int64_t shares = m->depth < usual ? m->depth > 0 : (m->depth + usual / 2 - 1) / usual; /* as near to it as can be */
+    const int64_t shares = shares_of(m->depth, m->narrow ? NARROW_SHARE : SHARE);
     float wide[NARROW_SHARE * 3 / 2 * GROUP * VL] __attribute__((aligned(64)));
     for (int64_t share = 0; share < shares; share++) {
         int64_t from, to;
@@ -329,7 +333,8 @@ static void pack_rows(const packing *p, const loose *x, int64_t y, int64_t from,
         for (; k < to; k++, at += width) {
             float wide[GROUP * VL], *to_here = p->narrow ? wide : p->y + at;
             const loose *row = x + k * p->x_row + column * p->x_column;
-            if (p->x_column == 1) memcpy(to_here, row, (size_t)there * sizeof(float));
+            if (p->x_column == 1 && there == GROUP * VL) memcpy(to_here, row, GROUP * VL * sizeof(float));
+            else if (p->x_column == 1) memcpy(to_here, row, (size_t)there * sizeof(float));
             else
                 for (int64_t j = 0; j < there; j++) to_here[j] = row[j * p->x_column];
             for (int64_t j = there; j < room; j++) to_here[j] = 0;
@@ -360,6 +365,102 @@ static void pack(const ft_call *call, int64_t task, int64_t tasks) {
         const loose *x = (const loose *)s->source + matrix / inner * s->source_outer + matrix % inner * s->source_inner;
         const int64_t y = matrix / inner * s->out_outer + matrix % inner * s->out_inner;
         pack_rows(&p, x, y, row, row + PACKED_ROWS < s->depth ? row + PACKED_ROWS : s->depth);
+    }
+}
+
+/* ---------------------------------------------------------------- products of matrices as they lie
+   A task packs what it needs of both: of `other` the panels of a share of the depth, of `source`, where its columns lie in
+   memory, rows. */
+
+/* A matrix [rows][depth] whose columns lie in memory, row by row. */
+static void turn_rows(const float *x, int64_t x_column, int64_t rows, int64_t depth, float *to) {
+    int64_t k = 0;
+    for (; k + VL <= depth; k += VL) {
+        int64_t i = 0;
+        for (; i + VL <= rows; i += VL)
+            pack_square((const loose *)x + i + k * x_column, x_column, to + i * depth + k, depth);
+        for (; i < rows; i++)
+            for (int64_t j = k; j < k + VL; j++) to[i * depth + j] = x[i + j * x_column];
+    }
+    for (; k < depth; k++)
+        for (int64_t i = 0; i < rows; i++) to[i * depth + k] = x[i + k * x_column];
+}
+
+typedef struct {
+    const ft_multiply *s;
+    const float *x, *other;
+    float *y, *panels, *turned;
+} multiplication;
+
+/* Rows by the groups [group, group_end), of a share [from, to) of the depth. */
+static void multiply_share(const multiplication *m, int64_t row, int64_t row_end, int64_t group, int64_t group_end,
+                           int64_t from, int64_t to) {
+    const ft_multiply *s = m->s;
+    const int64_t first = group * GROUP * VL, left = s->columns - first, depth = to - from;
+    const int64_t columns = left < (group_end - group) * GROUP * VL ? left : (group_end - group) * GROUP * VL;
+    const packing p = {.depth = depth,
+                       .columns = columns,
+                       .x_row = s->other_row,
+                       .x_column = s->other_column,
+                       .all = columns,
+                       .y = m->panels};
+    const loose *other = (const loose *)m->other + from * s->other_row + first * s->other_column;
+    for (int64_t k = 0; k < depth; k += PACKED_ROWS)
+        pack_rows(&p, other, 0, k, k + PACKED_ROWS < depth ? k + PACKED_ROWS : depth);
+    for (int64_t next; row < row_end; row = next) {
+        next = row + PANEL_ROWS < row_end ? row + PANEL_ROWS : row_end;
+        const float *x = m->x + row * s->source_row + from * s->source_column;
+        const int turned = s->source_column != 1;
+        if (turned) turn_rows(x, s->source_column, next - row, depth, m->turned);
+        for (int64_t column = 0; column < columns; column += GROUP * VL) {
+            const int64_t there = columns - column < GROUP * VL ? columns - column : GROUP * VL;
+            const int64_t blocks = (there + VL - 1) / VL;
+            product_tile t = {.x = turned ? m->turned : x,
+                              .w = m->panels + column * depth,
+                              .y = m->y + row * s->out_row + first + column,
+                              .x_row = turned ? depth : s->source_row,
+                              .y_row = s->out_row,
+                              .depth = depth,
+                              .lanes = there - (blocks - 1) * VL,
+                              .first = !from,
+                              .last = to == s->depth,
+                              .activation = s->activation,
+                              .constants = &s->constants};
+            product_panel(&t, next - row, blocks, 0);
+        }
+    }
+}
+
+/* What a part needs is kept in one place: rows that are turned, then panels. */
+static void multiply_part(multiplication *m, int64_t row, int64_t row_end, int64_t group, int64_t group_end) {
+    const int64_t shares = shares_of(m->s->depth, SHARE);
+    for (; group < group_end; group += PANELS_TOGETHER) {
+        const int64_t end = group + PANELS_TOGETHER < group_end ? group + PANELS_TOGETHER : group_end;
+        for (int64_t share = 0, from, to; share < shares; share++) {
+            part(m->s->depth, share, shares, &from, &to);
+            multiply_share(m, row, row_end, group, end, from, to);
+        }
+    }
+}
+
+static void multiply(const ft_call *call, int64_t task, int64_t tasks) {
+    const ft_multiply *s = &call->multiply;
+    const int64_t cuts = s->column_parts * s->row_parts;
+    float *room = s->scratch + task * s->task_scratch;
+    int64_t from, to;
+    part(s->outer * s->inner * cuts, task, tasks, &from, &to);
+    for (int64_t i = from; i < to; i++) {
+        const int64_t outer = i / cuts / s->inner, inner = i / cuts % s->inner;
+        int64_t group, group_end, row, row_end;
+        part(groups_of(s->columns), i % s->column_parts, s->column_parts, &group, &group_end);
+        part(s->rows, i / s->column_parts % s->row_parts, s->row_parts, &row, &row_end);
+        multiplication m = {.s = s,
+                            .x = s->source + outer * s->source_outer + inner * s->source_inner,
+                            .other = s->other + outer * s->other_outer + inner * s->other_inner,
+                            .y = s->out + outer * s->out_outer + inner * s->out_inner,
+                            .turned = room,
+                            .panels = room + s->turned};
+        multiply_part(&m, row, row_end, group, group_end);
     }
 }
 
