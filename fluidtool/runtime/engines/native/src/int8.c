@@ -6,11 +6,10 @@
    (bytes 128) around the image. Sums start at -128 times the sum of a filter, which takes the 128 back. All float arithmetic is
    in the order written here (the unit is compiled without contraction), so that every variant gives the same bits. */
 #define EXACT /* the same bits by all instructions */
-#include "kernels.h"
-
 #if defined(__AVX2__)
 #include <immintrin.h>
 #endif
+#include "kernels.h"
 
 typedef uint8_t byte __attribute__((may_alias));
 typedef int32_t word __attribute__((aligned(1), may_alias));
@@ -76,12 +75,12 @@ INLINE vec in_steps(vec value, const quantizer *q) {
     return MIN(raised, ALL(q->high));
 }
 
-/* Whole numbers + 128, in the last byte of each lane. */
+/* Whole numbers + 128, in the last byte of each lane. What is cut off after the largest number below 1/2 has been added has been
+   rounded: exactly 1/2 would make 1 of that number. */
 INLINE veci to_whole(vec steps, int64_t away) {
     if (!away) return (veci)(steps + ALL(ROUNDER + 128));
-    const veci whole = __builtin_convertvector(steps, veci);
-    const vec rest = steps - __builtin_convertvector(whole, vec);
-    return 128 + whole - (rest >= ALL(0.5f)) + (rest <= ALL(-0.5f)); /* a comparison that holds is -1 */
+    const veci half = (veci)ALL(0.49999997f) | ((veci)steps & INT32_MIN);
+    return 128 + __builtin_convertvector(steps + (vec)half, veci);
 }
 
 /* The last byte of each lane. */
@@ -103,7 +102,8 @@ INLINE bytes last_bytes(veci lanes) {
 INLINE void store_bytes(byte *to, veci whole, int64_t count) {
     const bytes packed = last_bytes(whole);
     if (count >= VL) memcpy(to, &packed, VL);
-    else memcpy(to, &packed, (size_t)count);
+    else
+        for (int64_t i = 0; i < count; i += 4) memcpy(to + i, (const char *)&packed + i, 4);
 }
 
 /* ---------------------------------------------------------------- the end of a sum */
@@ -129,43 +129,56 @@ INLINE void end_sum(const ending *e, veci sum, int64_t pixel, int64_t block, con
     if (e->z) store_bytes(e->z + pixel * e->z_pixel + block * VL, to_whole(in_steps(value, &e->next), e->next.away), z_lanes);
 }
 
-/* The sums of some pixels of some blocks. Y, R, Z: whether floats are stored, a residual is added, bytes are stored. */
-INLINE void end_blocks(const int32_t activation, const int Y, const int R, const int Z, const ending *e, const veci *sums,
-                       int64_t pixels, int64_t blocks) {
-    const quantizer next = e->next;
+/* The sums of some pixels of some blocks. Y, R, Z: whether floats are stored, a residual is added, bytes are stored; AWAY: the
+   quantizer's. */
+INLINE void end_blocks(const int32_t activation, const int Y, const int R, const int Z, const int AWAY, const ending *e,
+                       const veci *sums, int64_t pixels, int64_t blocks) {
+    const quantizer next = e->next; /* what is not copied would be read anew after every store */
+    const ft_constants constants = *e->constants;
+    const int64_t y_pixel = e->y_pixel, residual_pixel = e->residual_pixel, z_pixel = e->z_pixel;
     for (int64_t b = 0; b < blocks; b++, sums += APART) {
-        if (b + 1 == blocks && (e->lanes < VL || e->z_lanes < VL)) {
+        if (b + 1 == blocks && e->lanes < VL) {
             for (int64_t i = 0; i < pixels; i++) end_sum(e, sums[i], i, b, e->activation, 0);
             continue;
         }
+        const int64_t room = b + 1 == blocks ? e->z_lanes : VL;
         const vec factors = LOAD(e->factors + b * VL), shifts = LOAD(e->shifts + b * VL);
         const float *residual = e->residual + b * e->residual_block;
         float *y = e->y + b * e->y_block;
         byte *z = e->z + b * VL;
         for (int64_t i = 0; i < pixels; i++) {
             vec value = __builtin_convertvector(sums[i], vec) * factors + shifts;
-            if (R) value += LOAD(residual + i * e->residual_pixel);
-            value = activate(value, activation, e->constants);
-            if (Y) STORE(y + i * e->y_pixel, value);
-            if (Z) store_bytes(z + i * e->z_pixel, to_whole(in_steps(value, &next), 0), VL);
+            if (R) value += LOAD(residual + i * residual_pixel);
+            value = activate(value, activation, &constants);
+            if (Y) STORE(y + i * y_pixel, value);
+            if (Z) store_bytes(z + i * z_pixel, to_whole(in_steps(value, &next), AWAY), room);
         }
     }
 }
 
-#define END_BLOCKS(kind)                                                          \
-    if (!e->z && !e->residual) end_blocks(kind, 1, 0, 0, e, sums, pixels, blocks); \
-    else if (!e->z) end_blocks(kind, 1, 1, 0, e, sums, pixels, blocks);            \
-    else if (!e->y && !e->residual) end_blocks(kind, 0, 0, 1, e, sums, pixels, blocks); \
-    else if (e->y && e->residual) end_blocks(kind, 1, 1, 1, e, sums, pixels, blocks);   \
-    else break;                                                                    \
+/* The combinations of what is stored and added; ROUND: how. */
+#define END_BLOCKS(kind, ROUND)                                                              \
+    if (!e->z && !e->residual) end_blocks(kind, 1, 0, 0, ROUND, e, sums, pixels, blocks);     \
+    else if (!e->z) end_blocks(kind, 1, 1, 0, ROUND, e, sums, pixels, blocks);                \
+    else if (!e->y && !e->residual) end_blocks(kind, 0, 0, 1, ROUND, e, sums, pixels, blocks); \
+    else if (!e->y) end_blocks(kind, 0, 1, 1, ROUND, e, sums, pixels, blocks);                \
+    else if (!e->residual) end_blocks(kind, 1, 0, 1, ROUND, e, sums, pixels, blocks);         \
+    else end_blocks(kind, 1, 1, 1, ROUND, e, sums, pixels, blocks);                           \
     return;
+#define END_SUMS(ROUND)                                           \
+    switch (e->activation) {                                      \
+        case FT_NONE: END_BLOCKS(FT_NONE, ROUND)                  \
+        case FT_RELU: END_BLOCKS(FT_RELU, ROUND)                  \
+        case FT_RELU6: END_BLOCKS(FT_RELU6, ROUND)                \
+        case FT_HARD_SWISH: END_BLOCKS(FT_HARD_SWISH, ROUND)      \
+    }
 
 static __attribute__((noinline)) void end_sums(const ending *e, const veci *sums, int64_t pixels, int64_t blocks) {
-    if (!e->next.away) switch (e->activation) {
-            case FT_NONE: END_BLOCKS(FT_NONE)
-            case FT_RELU: END_BLOCKS(FT_RELU)
-            case FT_RELU6: END_BLOCKS(FT_RELU6)
-        }
+    if (e->next.away) {
+        END_SUMS(1)
+    } else {
+        END_SUMS(0)
+    }
     for (int64_t b = 0; b < blocks; b++)
         for (int64_t i = 0; i < pixels; i++) {
             const int whole = b + 1 < blocks || (e->lanes == VL && e->z_lanes == VL);
@@ -456,6 +469,32 @@ static void int8_depthwise(const ft_call *call, int64_t task, int64_t tasks) {
 }
 
 /* ---------------------------------------------------------------- floats to bytes */
+/* Byte `i` of each of VL pixels from a plane of neighbors. */
+INLINE veci plane_bytes(const float *x, const int i, const quantizer *q, const int AWAY) {
+    return (to_whole(in_steps(LOAD(x), q), AWAY) & 255) << (8 * i);
+}
+
+/* A row of up to four planes as pixels of four bytes, as far as there are whole vectors; returns the columns done. */
+INLINE int64_t planes_to_words(const int CHANNELS, const int AWAY, const ft_to_int8 *s, const float *x, byte *y) {
+    const quantizer q = {s->factor, s->low, s->high, s->away};
+    const int64_t columns = s->columns / VL * VL, apart = s->source_channel;
+    for (int64_t column = 0; column < columns; column += VL) {
+        veci words = plane_bytes(x + column, 0, &q, AWAY);
+#pragma GCC unroll 4
+        for (int i = 1; i < 4; i++)
+            words |= i < CHANNELS ? plane_bytes(x + column + i * apart, i, &q, AWAY) : all_words(128) << (8 * i);
+        memcpy(y + 4 * column, &words, sizeof words);
+    }
+    return columns;
+}
+
+static int64_t words_of_planes(const ft_to_int8 *s, const float *x, byte *y) {
+    if (s->source_pixel != 1 || s->out_pixel != 4) return 0;
+    if (s->channels == 3) return s->away ? planes_to_words(3, 1, s, x, y) : planes_to_words(3, 0, s, x, y);
+    if (s->channels == 1) return s->away ? planes_to_words(1, 1, s, x, y) : planes_to_words(1, 0, s, x, y);
+    return 0;
+}
+
 /* Four channels of planes from `channel` on, byte by byte, of `count` pixels. */
 INLINE veci four_bytes(const ft_to_int8 *s, const quantizer *q, const float *x, int64_t channel, int64_t count) {
     veci words = {0};
@@ -491,8 +530,9 @@ static void to_int8(const ft_call *call, int64_t task, int64_t tasks) {
             }
             continue;
         }
+        const int64_t done = words_of_planes(s, x, y);
         for (int64_t channel = 0; channel < s->out_pixel; channel += 4)
-            for (int64_t column = 0; column < s->columns; column += VL) {
+            for (int64_t column = done; column < s->columns; column += VL) {
                 const int64_t count = s->columns - column < VL ? s->columns - column : VL;
                 byte *to = y + column * s->out_pixel + channel;
                 const veci words = four_bytes(s, &q, x + column * s->source_pixel, channel, count);
