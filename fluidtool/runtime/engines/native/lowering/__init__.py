@@ -11,6 +11,7 @@ from fluidtool.runtime.engines.native.layouts import NO_HALO, Buffer, Halo, Plai
 from fluidtool.runtime.engines.native.library import Library
 from fluidtool.runtime.engines.native.lowering.channels import parts_of_wholes, share_halos
 from fluidtool.runtime.engines.native.lowering.convolution import needs_halo, reach
+from fluidtool.runtime.engines.native.lowering.image_sums import join_image_sums
 from fluidtool.runtime.engines.native.lowering.int8 import byte_uses
 from fluidtool.runtime.engines.native.lowering.packing import ConstantPacking
 from fluidtool.runtime.engines.native.lowering.pairs import by_pairs, half_halos, half_uses, in_groups, pairs
@@ -44,6 +45,7 @@ def lower(graph: Graph, library: Library, packed: Packed | None = None) -> Lower
 
     Packed constants are looked up in `packed`, and kept there.
     """
+    graph = join_image_sums(graph)
     whole = parts_of_wholes(graph, library.width)
     halos = needed_halos(graph, library)
     share_halos(halos, graph, whole, library.width)

@@ -39,6 +39,8 @@ from fluidtool.runtime.graph.ir import Graph, Node, Shape, Value
 from fluidtool.runtime.graph.quantization import Quantizer
 
 KINDS = ("conv_int8", "product_int8")
+MAKERS = (*KINDS, "image_sums")
+"""Nodes that can store bytes."""
 ZERO = 128  # the byte of 0
 
 
@@ -83,7 +85,7 @@ def byte_uses(graph: Graph) -> ByteUses:
             uses.reads[x, read_form(node)] += 1
             if node.kind == "conv_int8":
                 uses.halos[x] = joined(uses.halos.get(x, NO_HALO), reach(node, node.output.shape))
-    makers = {node.output: node for node in graph.nodes if node.kind in KINDS}
+    makers = {node.output: node for node in graph.nodes if node.kind in MAKERS}
     for node in graph.nodes:
         maker = makers.get(node.inputs[0]) if node.kind == "quantize" else None
         if maker is not None and uses.reads[node.output, written_form(maker)]:
@@ -138,12 +140,12 @@ def _to_bytes(low: Lowering, x: Value, out: Value, form: Shape, quantizer: Quant
     arguments = abi.ToInt8(
         source=source, out=(place.buffer, place.origin // 4), images=images, rows=rows, columns=columns, channels=channels,
         source_image=of_image, source_row=of_row, source_pixel=of_pixel, source_block=of_block, source_channel=of_channel,
-        out_image=place.image, out_row=place.row, out_pixel=place.pixel, **_steps(quantizer),
+        out_image=place.image, out_row=place.row, out_pixel=place.pixel, **steps(quantizer),
     )  # fmt: skip
     low.calls.add(arguments, low.calls.task_count(place.size, images * rows))
 
 
-def _steps(quantizer: Quantizer) -> dict[str, Any]:
+def steps(quantizer: Quantizer) -> dict[str, Any]:
     """The arguments of a kernel that say how floats become bytes."""
     return {
         "factor": quantizer.factor, "low": float(quantizer.low), "high": float(quantizer.high), "away": int(quantizer.away),
@@ -155,7 +157,7 @@ def _round(low: Lowering, x: Value, out: Value, quantizer: Quantizer) -> None:
     source, target, count = _alike(low, x, out)
     arguments = abi.RoundToSteps(
         source=source, out=target, count=count, limit=min(quantizer.limit, float(np.finfo(np.float32).max)),
-        multiplier=quantizer.multiplier, divisor=quantizer.divisor, **_steps(quantizer),
+        multiplier=quantizer.multiplier, divisor=quantizer.divisor, **steps(quantizer),
     )  # fmt: skip
     low.calls.add(arguments, low.calls.task_count(4 * count, -(-count // 1024)))
 
@@ -177,6 +179,9 @@ def _is_alone(place: Blocked, wanted: Halo | None) -> bool:
 
 
 # ---------------------------------------------------------------- what a node stores
+NO_BYTES: dict[str, Any] = {"out_int8": None, "factor": 0.0, "low": 0.0, "high": 0.0}
+
+
 @dataclass(frozen=True, slots=True)
 class Stored:
     """Where a node stores floats and bytes, and the quantizer of these."""
@@ -189,14 +194,14 @@ class Stored:
         """What the kernel is told about bytes."""
         place = self.bytes
         if place is None or self.quantizer is None:
-            return {"out_int8": None, "last_bytes": width, "factor": 0.0, "low": 0.0, "high": 0.0}
+            return NO_BYTES | {"last_bytes": width}
         return {
             "out_int8": (place.buffer, place.origin // 4), "int8_image": place.image, "int8_row": place.row,
-            "int8_pixel": place.pixel, "last_bytes": place.pixel - (blocks - 1) * width, **_steps(self.quantizer),
+            "int8_pixel": place.pixel, "last_bytes": place.pixel - (blocks - 1) * width, **steps(self.quantizer),
         }  # fmt: skip
 
 
-def _place_of_bytes(low: Lowering, node: Node) -> tuple[Bytes | None, Quantizer | None, bool]:
+def place_of_bytes(low: Lowering, node: Node) -> tuple[Bytes | None, Quantizer | None, bool]:
     """Memory for the bytes that a node stores, their quantizer, and whether it stores floats as well."""
     quantize = low.bytes_of.next.get(node.output)
     if quantize is None:
@@ -248,7 +253,7 @@ def _packed(low: Lowering, numbers: Any, outputs: int, strides: Shape, sizes: tu
 def _convolution(low: Lowering, node: Node) -> None:
     residual = None if node.residual is None else low.blocked(node.residual)
     source = low.bytes[node.inputs[0], node.inputs[0].shape]
-    place, quantizer, floats = _place_of_bytes(low, node)
+    place, quantizer, floats = place_of_bytes(low, node)
     out = conv_output(low, node) if floats else None
     stored = Stored(out, place, quantizer)
     if is_depthwise(node):
@@ -316,7 +321,7 @@ def _product(low: Lowering, node: Node) -> None:
     (rows, depth), columns = attrs["matrix"], attrs["weights"].shape[1]
     source = low.bytes[node.inputs[0], (depth, rows)]
     residual = low.contiguous(node.residual) if node.residual is not None else None
-    place, quantizer, floats = _place_of_bytes(low, node)
+    place, quantizer, floats = place_of_bytes(low, node)
     out = None
     if floats:
         out = low.reuse_plain(node.residual, node.output) if node.residual is not None else None

@@ -543,6 +543,63 @@ static void to_int8(const ft_call *call, int64_t task, int64_t tasks) {
     }
 }
 
+/* ---------------------------------------------------------------- images added up, and quantized */
+typedef struct {
+    const float *source, *residual, *added;
+    const int64_t *cells;
+    float *y;
+    byte *z;
+    vec factors;
+    int64_t room; /* of a pixel for the bytes of the block */
+} image_row;
+
+/* A row of one block of channels. SOURCE, FACTORS, RESIDUAL, ADDED: what there is. */
+INLINE void sum_row(const int SOURCE, const int FACTORS, const int RESIDUAL, const int ADDED, const ft_sum_images *s, image_row r) {
+    const quantizer q = {s->factor, s->low, s->high, s->away};
+    const int64_t columns = s->columns, source_pixel = s->source_pixel, residual_pixel = s->residual_pixel,
+                  out_pixel = s->out_pixel, int8_pixel = s->int8_pixel;
+    for (int64_t column = 0; column < columns; column++) {
+        vec value = SOURCE ? LOAD(r.source + column * source_pixel) : ALL(0);
+        if (FACTORS) value *= r.factors;
+        if (RESIDUAL) value += LOAD(r.residual + column * residual_pixel);
+        if (ADDED) {
+            const vec added = LOAD(r.added + r.cells[column]);
+            value = SOURCE ? value + added : added;
+        }
+        if (r.y) STORE(r.y + column * out_pixel, value);
+        if (r.z) store_bytes(r.z + column * int8_pixel, to_whole(in_steps(value, &q), q.away), r.room);
+    }
+}
+
+static void sum_images(const ft_call *call, int64_t task, int64_t tasks) {
+    const ft_sum_images *s = &call->sum_images;
+    int64_t from, to;
+    part(s->images * s->rows, task, tasks, &from, &to);
+    for (int64_t i = from; i < to; i++)
+        for (int64_t block = 0; block < s->blocks; block++) {
+            const int64_t row = i % s->rows, image = i / s->rows;
+            image_row r = {.room = block + 1 == s->blocks ? s->last_bytes : VL, .factors = ALL(1)};
+            if (s->source) r.source = s->source + image * s->source_image + row * s->source_row + block * s->source_block;
+            if (s->factors) r.factors = LOAD(s->factors + image * s->factors_image + block * s->factors_block);
+            if (s->residual)
+                r.residual = s->residual + image * s->residual_image + row * s->residual_row + block * s->residual_block;
+            if (s->added) {
+                r.added = s->added + image * s->added_image + block * s->added_block + s->offsets[row];
+                r.cells = s->offsets + s->rows;
+            }
+            if (s->out) r.y = s->out + image * s->out_image + row * s->out_row + block * s->out_block;
+            if (s->out_int8) r.z = (byte *)s->out_int8 + image * s->int8_image + row * s->int8_row + block * VL;
+            const int known = (s->source != 0) | (s->factors != 0) << 1 | (s->residual != 0) << 2 | (s->added != 0) << 3;
+            switch (known) {
+                case 8: sum_row(0, 0, 0, 1, s, r); break;
+                case 9: sum_row(1, 0, 0, 1, s, r); break;
+                case 7: sum_row(1, 1, 1, 0, s, r); break;
+                case 15: sum_row(1, 1, 1, 1, s, r); break;
+                default: sum_row(s->source != 0, s->factors != 0, s->residual != 0, s->added != 0, s, r);
+            }
+        }
+}
+
 /* The bytes of zero around images. */
 static void int8_halo(const ft_call *call, int64_t task, int64_t tasks) {
     const ft_int8_halo *s = &call->int8_halo;
@@ -607,6 +664,7 @@ const ft_table TABLE = {
     [FT_INT8_DEPTHWISE] = int8_depthwise,
     [FT_TO_INT8] = to_int8,
     [FT_INT8_HALO] = int8_halo,
+    [FT_SUM_IMAGES] = sum_images,
     [FT_ROUND_TO_STEPS] = round_to_steps,
     [FT_PACK_INT8] = pack_int8,
 };
