@@ -53,7 +53,7 @@ def lower(graph: Graph, library: Library, packed: Packed | None = None) -> Lower
     low = Lowering(library, graph.uses().copy(), halos, packing, whole=whole, outputs=frozenset(graph.outputs))
     low.half_uses, low.half_halos = half_uses(graph, library), half_halos(graph, library)
     low.half_groups = in_groups(graph, library)
-    low.bytes_of = byte_uses(graph)
+    low.bytes_of = byte_uses(graph, library.width)
     inputs = [Buffer(value.floats, "input") for value in graph.inputs]
     for value, buffer in zip(graph.inputs, inputs, strict=True):
         low.plains[value] = Plain(buffer, 0, row_major(value.shape))

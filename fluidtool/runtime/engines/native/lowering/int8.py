@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from functools import partial
 from math import prod
 from typing import Any
@@ -34,6 +34,7 @@ from fluidtool.runtime.engines.native.layouts import (
     row_major,
 )
 from fluidtool.runtime.engines.native.lowering.convolution import Parts, Pixels, cut_image, is_depthwise, reach
+from fluidtool.runtime.engines.native.lowering.twins import as_twins, doubled, find_twins
 from fluidtool.runtime.engines.native.lowering.values import Lowering, conv_output, lowers
 from fluidtool.runtime.graph.ir import Graph, Node, Shape, Value
 from fluidtool.runtime.graph.quantization import Quantizer
@@ -64,6 +65,7 @@ class ByteUses:
     halos: dict[Value, Halo] = field(default_factory=dict)
     next: dict[Value, Node] = field(default_factory=dict)
     readers: Counter[Value] = field(default_factory=Counter)
+    twins: frozenset[Node] = frozenset()
 
     def wanted(self, value: Value) -> list[Shape]:
         """Every form in which a value is read as bytes."""
@@ -76,8 +78,8 @@ class ByteUses:
         return self.readers[quantize.output] > self.reads[quantize.output, form]
 
 
-def byte_uses(graph: Graph) -> ByteUses:
-    """What lies as bytes."""
+def byte_uses(graph: Graph, width: int) -> ByteUses:
+    """What lies as bytes, on vectors of `width` lanes."""
     uses = ByteUses(readers=graph.uses())
     for node in graph.nodes:
         if node.kind in KINDS:
@@ -90,7 +92,10 @@ def byte_uses(graph: Graph) -> ByteUses:
         maker = makers.get(node.inputs[0]) if node.kind == "quantize" else None
         if maker is not None and uses.reads[node.output, written_form(maker)]:
             uses.next.setdefault(maker.output, node)
-    return uses
+    wants_floats = {
+        out: out not in uses.next or uses.leaves_floats(maker) or uses.readers[out] > 1 for out, maker in makers.items()
+    }
+    return replace(uses, twins=find_twins(graph, width, wants_floats))
 
 
 # ---------------------------------------------------------------- layout
@@ -189,15 +194,18 @@ class Stored:
     floats: Any = None
     bytes: Bytes | None = None
     quantizer: Quantizer | None = None
+    twins: bool = False
+    """Whether two pixels are stored as one."""
 
     def arguments(self, width: int, blocks: int) -> dict[str, Any]:
         """What the kernel is told about bytes."""
         place = self.bytes
         if place is None or self.quantizer is None:
             return NO_BYTES | {"last_bytes": width}
+        pixel = 2 * place.pixel if self.twins else place.pixel
         return {
             "out_int8": (place.buffer, place.origin // 4), "int8_image": place.image, "int8_row": place.row,
-            "int8_pixel": place.pixel, "last_bytes": place.pixel - (blocks - 1) * width, **steps(self.quantizer),
+            "int8_pixel": pixel, "last_bytes": pixel - (blocks - 1) * width, **steps(self.quantizer),
         }  # fmt: skip
 
 
@@ -251,12 +259,18 @@ def _packed(low: Lowering, numbers: Any, outputs: int, strides: Shape, sizes: tu
 # ---------------------------------------------------------------- calls
 @lowers("conv_int8")
 def _convolution(low: Lowering, node: Node) -> None:
-    residual = None if node.residual is None else low.blocked(node.residual)
+    twin, by_channel = node in low.bytes_of.twins, is_depthwise(node)
+    residual = None if node.residual is None else low.narrows[node.residual] if twin else low.blocked(node.residual)
     source = low.bytes[node.inputs[0], node.inputs[0].shape]
     place, quantizer, floats = place_of_bytes(low, node)
-    out = conv_output(low, node) if floats else None
-    stored = Stored(out, place, quantizer)
-    if is_depthwise(node):
+    out = None
+    if floats:
+        out = low.new_blocked(node.output, node.output.shape[1]) if twin else conv_output(low, node)
+    if twin:
+        node = doubled(node)
+        out, residual = (None if found is None else as_twins(found) for found in (out, residual))
+    stored = Stored(out, place, quantizer, twin)
+    if by_channel:
         _depthwise(low, node, source, residual, stored)
         return
     attrs = node.attrs

@@ -99,11 +99,21 @@ INLINE bytes last_bytes(veci lanes) {
 #endif
 }
 
+/* The first `count` of them, a multiple of four. */
 INLINE void store_bytes(byte *to, veci whole, int64_t count) {
     const bytes packed = last_bytes(whole);
-    if (count >= VL) memcpy(to, &packed, VL);
-    else
-        for (int64_t i = 0; i < count; i += 4) memcpy(to + i, (const char *)&packed + i, 4);
+    if (count >= VL) {
+        memcpy(to, &packed, VL);
+        return;
+    }
+    uint64_t words[VL / 8];
+    memcpy(words, &packed, VL);
+    uint64_t rest = words[0];
+    if (count & 8) {
+        memcpy(to, &words[0], 8);
+        to += 8, rest = words[VL / 8 - 1];
+    }
+    if (count & 4) memcpy(to, &rest, 4);
 }
 
 /* ---------------------------------------------------------------- the end of a sum */
@@ -558,16 +568,26 @@ INLINE void sum_row(const int SOURCE, const int FACTORS, const int RESIDUAL, con
     const quantizer q = {s->factor, s->low, s->high, s->away};
     const int64_t columns = s->columns, source_pixel = s->source_pixel, residual_pixel = s->residual_pixel,
                   out_pixel = s->out_pixel, int8_pixel = s->int8_pixel;
+    int64_t known = -1; /* where the last pixel was added from */
+    veci whole = {0};
     for (int64_t column = 0; column < columns; column++) {
+        if (!SOURCE && !r.y && r.cells[column] == known) { /* the same again */
+            store_bytes(r.z + column * int8_pixel, whole, r.room);
+            continue;
+        }
         vec value = SOURCE ? LOAD(r.source + column * source_pixel) : ALL(0);
         if (FACTORS) value *= r.factors;
         if (RESIDUAL) value += LOAD(r.residual + column * residual_pixel);
         if (ADDED) {
-            const vec added = LOAD(r.added + r.cells[column]);
+            known = r.cells[column];
+            const vec added = LOAD(r.added + known);
             value = SOURCE ? value + added : added;
         }
         if (r.y) STORE(r.y + column * out_pixel, value);
-        if (r.z) store_bytes(r.z + column * int8_pixel, to_whole(in_steps(value, &q), q.away), r.room);
+        if (r.z) {
+            whole = to_whole(in_steps(value, &q), q.away);
+            store_bytes(r.z + column * int8_pixel, whole, r.room);
+        }
     }
 }
 
