@@ -374,7 +374,19 @@ INLINE veci widened(const byte *x) {
 #endif
 }
 
+/* The byte of each channel from `count` rows, up to four. Rows that there are not meet weights of 0. */
 INLINE veci rows_of(const byte *x, int64_t row, int64_t count) {
+#if VL == 16 && defined(__AVX512VBMI__)
+    if (count > 1) {
+        const __m512i by_channel = (__m512i)(0x30201000 + 0x01010101 * LANES);
+#define ROW(i) _mm_loadu_si128((const __m128i *)(const void *)(x + (i) * row))
+        __m512i rows = _mm512_inserti32x4(_mm512_castsi128_si512(ROW(0)), ROW(1), 1);
+        if (count > 2) rows = _mm512_inserti32x4(rows, ROW(2), 2);
+        if (count > 3) rows = _mm512_inserti32x4(rows, ROW(3), 3);
+#undef ROW
+        return (veci)_mm512_permutexvar_epi8(by_channel, rows);
+    }
+#endif
     veci found = widened(x);
     if (count > 1) found |= widened(x + row) << 8;
     if (count > 2) found |= widened(x + 2 * row) << 16;
@@ -383,37 +395,47 @@ INLINE veci rows_of(const byte *x, int64_t row, int64_t count) {
 }
 
 #define STREAK 4 /* neighbors whose sums stay in registers */
+/* Neighbors from COUNT rows, up to four, of a window of COLUMNS; returns the weights of the next rows. */
+INLINE const int8_t *rows_of_taps(const int PIXELS, const int COUNT, const int COLUMNS, const int STRIDE, const ft_int8_depthwise *s,
+                                  const byte *x, const int8_t *w, veci *sum) {
+    veci weight[5];
+#pragma GCC unroll 5
+    for (int c = 0; c < COLUMNS; c++) weight[c] = load_words(w + c * 4 * VL);
+#pragma GCC unroll 24
+    for (int j = 0; j < STRIDE * (PIXELS - 1) + COLUMNS; j++) {
+        const veci value = rows_of(x + j * s->source_pixel, s->source_row, COUNT);
+#pragma GCC unroll 5
+        for (int c = 0; c < COLUMNS; c++)
+            if (j >= c && (j - c) % STRIDE == 0 && (j - c) / STRIDE < PIXELS)
+                sum[(j - c) / STRIDE] = add_products(sum[(j - c) / STRIDE], value, weight[c]);
+    }
+    return w + COLUMNS * 4 * VL;
+}
+
 /* PIXELS neighbors in a row, by a window of any size. */
 INLINE void byte_taps(const int PIXELS, const int ROWS, const int COLUMNS, const int STRIDE, const ft_int8_depthwise *s,
                       const ending *e, const byte *x, const int8_t *w) {
-    const int64_t rows = ROWS ? ROWS : s->window_h, columns = COLUMNS ? COLUMNS : s->window_w;
+    const int64_t rows = s->window_h, columns = s->window_w;
     veci sum[STREAK];
 #pragma GCC unroll 8
     for (int i = 0; i < PIXELS; i++) sum[i] = load_words(e->starts);
+    if (STRIDE) {
+        w = rows_of_taps(PIXELS, ROWS < 4 ? ROWS : 4, COLUMNS, STRIDE, s, x, w, sum);
+        if (ROWS > 4) rows_of_taps(PIXELS, ROWS > 4 ? ROWS - 4 : 1, COLUMNS, STRIDE, s, x + 4 * s->source_row, w, sum);
+        end_sums(e, sum, PIXELS, 1);
+        return;
+    }
     for (int64_t row = 0; row < rows; row += 4, x += 4 * s->dilation_h * s->source_row) {
         const int64_t count = rows - row < 4 ? rows - row : 4;
-        if (ROWS && STRIDE) {
-            veci weight[5];
-#pragma GCC unroll 5
-            for (int c = 0; c < COLUMNS; c++, w += 4 * VL) weight[c] = load_words(w);
-#pragma GCC unroll 24
-            for (int j = 0; j < STRIDE * (PIXELS - 1) + COLUMNS; j++) {
-                const veci value = rows_of(x + j * s->source_pixel, s->source_row, count);
-#pragma GCC unroll 5
-                for (int c = 0; c < COLUMNS; c++)
-                    if (j >= c && (j - c) % STRIDE == 0 && (j - c) / STRIDE < PIXELS)
-                        sum[(j - c) / STRIDE] = add_products(sum[(j - c) / STRIDE], value, weight[c]);
-            }
-        } else
-            for (int64_t c = 0; c < columns; c++, w += 4 * VL) {
-                const veci weight = load_words(w);
-                const byte *from = x + c * s->dilation_w * s->source_pixel;
+        for (int64_t c = 0; c < columns; c++, w += 4 * VL) {
+            const veci weight = load_words(w);
+            const byte *from = x + c * s->dilation_w * s->source_pixel;
 #pragma GCC unroll 8
-                for (int i = 0; i < PIXELS; i++) {
-                    const byte *at = from + i * s->stride_w * s->source_pixel;
-                    sum[i] = add_products(sum[i], rows_of(at, s->dilation_h * s->source_row, count), weight);
-                }
+            for (int i = 0; i < PIXELS; i++) {
+                const byte *at = from + i * s->stride_w * s->source_pixel;
+                sum[i] = add_products(sum[i], rows_of(at, s->dilation_h * s->source_row, count), weight);
             }
+        }
     }
     end_sums(e, sum, PIXELS, 1);
 }
@@ -429,13 +451,17 @@ typedef void (*byte_streak)(int64_t pixels, const ft_int8_depthwise *s, const en
             case 4: byte_taps(4, ROWS, COLUMNS, STRIDE, s, e, x, w); break;                                                    \
         }                                                                                                                      \
     }
-BYTE_STREAKS(any_window, 0, 0, 0)
+BYTE_STREAKS(any_window, 1, 1, 0)
 BYTE_STREAKS(bytes_3_by_1, 3, 3, 1)
 BYTE_STREAKS(bytes_3_by_2, 3, 3, 2)
+BYTE_STREAKS(bytes_5_by_1, 5, 5, 1)
+BYTE_STREAKS(bytes_5_by_2, 5, 5, 2)
 
 static byte_streak streak_of(const ft_int8_depthwise *s) {
-    if (s->window_h != 3 || s->window_w != 3 || s->dilation_h != 1 || s->dilation_w != 1 || s->stride_w > 2) return any_window;
-    return s->stride_w == 1 ? bytes_3_by_1 : bytes_3_by_2;
+    if (s->window_h != s->window_w || s->dilation_h != 1 || s->dilation_w != 1 || s->stride_w > 2) return any_window;
+    if (s->window_w == 3) return s->stride_w == 1 ? bytes_3_by_1 : bytes_3_by_2;
+    if (s->window_w == 5) return s->stride_w == 1 ? bytes_5_by_1 : bytes_5_by_2;
+    return any_window;
 }
 
 static void int8_depthwise(const ft_call *call, int64_t task, int64_t tasks) {
