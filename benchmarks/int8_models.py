@@ -62,7 +62,11 @@ def onnx_file(folder: Path, batch: int) -> Path:
     last = [node.name for node in model.graph.node[-6:] if node.op_type in ("Add", "Softmax")]
     named = folder / f"model_bs{batch}_named.onnx"
     onnx.save(model, str(named))
-    settings: dict[str, Any] = {"per_channel": True, "activation_type": QuantType.QUInt8, "weight_type": QuantType.QInt8}
+    settings: dict[str, Any] = {
+        "per_channel": True,
+        "activation_type": QuantType.QUInt8,
+        "weight_type": QuantType.QInt8,
+    }
     if folder.name in ONLY_CONVOLUTIONS:
         settings["op_types_to_quantize"] = ["Conv"]
     quantize_static(

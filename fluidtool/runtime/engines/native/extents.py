@@ -457,6 +457,8 @@ def _sum_images(s: abi.SumImages[Pointer], on: Setting) -> Touched:
         yield name, *blocks_of(on.width, s.blocks, block, pixels, on.width)
     yield reach("factors", on.width, (s.images, s.factors_image), (s.blocks, s.factors_block))
     if s.added is not None:
+        need(s.offsets is not None, "offsets of what is added")
+        assert s.offsets is not None
         table = table_of(s.offsets)
         need(table.size >= s.rows + s.columns, "an offset for each row and column")
         down, across = least_and_most(table[: s.rows]), least_and_most(table[s.rows : s.rows + s.columns])

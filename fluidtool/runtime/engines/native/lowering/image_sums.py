@@ -1,14 +1,13 @@
 """Images that are added up, scaled by channel, resampled to the nearest pixel, and put side by side by channel, in one step.
 
-A graph for lowering has one node `image_sums` for them, whose parts follow each other as channels; each part is one kernel call, which
-also rounds to bytes if a quantizer follows. Detectors with a pyramid of features are full of such sums.
+A graph for lowering has one node `image_sums` for them, whose parts follow each other as channels. Each part is one kernel
+call, which also rounds to bytes if a quantizer follows. Detectors with a pyramid of features are full of such sums.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from fluidtool.runtime.engines.native.lowering.channels import is_of_channels
 from fluidtool.runtime.engines.native.lowering.int8 import NO_BYTES, Stored, place_of_bytes, steps
 from fluidtool.runtime.engines.native.lowering.values import Lowering, lowers
 from fluidtool.runtime.graph.importers.registry import ADD
-from fluidtool.runtime.graph.ir import NONE, Graph, Node, Value
+from fluidtool.runtime.graph.ir import NONE, Graph, Node, Value, operands
 from fluidtool.runtime.graph.rewrites.fusion import is_by_channel
 from fluidtool.runtime.graph.rewrites.rewriting import ELSEWHERE, NoMatch, Producer, Rewrite, sweep
 
@@ -49,28 +48,39 @@ def join_image_sums(graph: Graph) -> Graph:
     """The graph with a node for every sum of images that is worth one."""
     readers: dict[Value, list[Node]] = {}
     for node in graph.nodes:
-        for value in node.inputs:
+        for value in operands(node):
             readers.setdefault(value, []).append(node)
 
-    def quantized(value: Value) -> bool:
-        """Whether all that becomes of a value is bytes of images."""
-        after = readers.get(value, [])
-        return bool(after) and all(
-            node.kind == "quantize" and readers.get(node.output) and _reads_bytes(node.output, readers[node.output])
-            for node in after
-        )
-
     outputs = frozenset(graph.outputs)
+
+    def quantized(value: Value) -> bool:
+        """Whether all that becomes of a value is bytes of an image, by one quantizer."""
+        after = readers.get(value, [])
+        return value not in outputs and len(after) == 1 and after[0].kind == "quantize" and read(after[0])
+
+    def read(node: Node) -> bool:
+        """Whether convolutions read its bytes, and nothing else its floats."""
+        found = readers.get(node.output, [])
+        return node.output not in outputs and bool(found) and _read_bytes(node.output, found)
+
     graph = sweep(graph, _sum_rule).graph
-    return sweep(graph, _parts_rule(lambda value: value not in outputs and quantized(value))).graph
+    return sweep(graph, _parts_rule(quantized)).graph
 
 
-def _reads_bytes(value: Value, nodes: list[Node]) -> bool:
+def _read_bytes(value: Value, nodes: list[Node]) -> bool:
     return all(node.kind == "conv_int8" and node.inputs[0] is value and node.residual is not value for node in nodes)
 
 
 def _sum_rule(node: Node, alone: Producer) -> Rewrite | NoMatch:
     """An image and another one, resampled to its size, are added in one step."""
+    if _is_scaled(node) and node.residual is not None:
+        resampled = alone(node.residual)
+        if resampled is None or not _is_nearest(resampled):
+            return NoMatch("what is added has not been resampled, or is read elsewhere")
+        found = replace(_of_scaled(node), residual=None, added=resampled.inputs[0], cells=resampled.attrs["cells"])
+        return Rewrite(
+            {resampled: (), node: (_node(node.output, [found], node.multiply_adds + resampled.multiply_adds),)}
+        )
     if node.kind != "binary" or node.attrs["operation"] != ADD or len(node.output.shape) != 4:
         return ELSEWHERE
     if any(value.shape != node.output.shape or value.array is not None for value in node.inputs):
@@ -122,8 +132,8 @@ def _parts_rule(quantized: Callable[[Value], bool]) -> Callable[[Node, Producer]
 
 
 def _node(output: Value, parts: list[Sum], multiply_adds: int) -> Node:
-    operands = [value for part in parts for value in part.operands]
-    return Node("image_sums", operands, output, {"parts": tuple(parts)}, multiply_adds=multiply_adds)
+    values = [value for part in parts for value in part.operands]
+    return Node("image_sums", values, output, {"parts": tuple(parts)}, multiply_adds=multiply_adds)
 
 
 def _is_nearest(node: Node) -> bool:
@@ -131,8 +141,9 @@ def _is_nearest(node: Node) -> bool:
 
 
 def _is_scaled(node: Node) -> bool:
-    constant = any(value.array is not None for value in node.inputs)
-    return is_by_channel(node) and node.activation == NONE and not constant
+    if not is_by_channel(node) or any(value.array is not None for value in node.inputs):
+        return False
+    return bool(node.activation == NONE and node.inputs[1].shape == node.attrs["y_shape"])
 
 
 def _of_scaled(node: Node) -> Sum:
