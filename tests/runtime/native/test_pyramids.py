@@ -237,3 +237,43 @@ def with_largest(numbers: Any) -> Any:
     numbers = numbers.copy()
     numbers.reshape(-1)[0] = 127
     return numbers
+
+
+# ---------------------------------------------------------------- transposed convolutions, one after the other
+def transposed(net: Net, x: str, channels: int, filters: int, window: int = 2, stride: int = 2, **attrs: Any) -> str:
+    settled = {"strides": [stride] * 2, "paddings": [0, 0], "dilations": [1, 1], "groups": 1} | attrs
+    numbers = net.random.standard_normal((channels, filters, window, window)).astype(np.float32) / np.float32(10)
+    return net.op("conv2d_transpose", "Output", {"Input": x, "Filter": net.parameter(of=numbers)}, **settled)
+
+
+def head(net: Net, images: int, rows: int, columns: int, **first: Any) -> tuple[str, str]:
+    """The end of a detector of text: an image four times as large in each direction; and what lies between."""
+    x = net.op("relu", "Out", {"X": net.conv(net.data(images, 6, rows, columns), net.parameter(24, 6, 1, 1))})
+    between = net.op("relu", "Out", {"X": transposed(net, x, 24, 24, **first)})
+    return net.op("sigmoid", "Out", {"X": transposed(net, between, 24, 1)}), between
+
+
+@pytest.mark.parametrize(("images", "rows", "columns"), [(1, 91, 64), (2, 40, 70), (1, 3, 2050)])
+def test_two_transposed_convolutions_are_computed_band_by_band(images: int, rows: int, columns: int) -> None:
+    net = Net()
+    out, _ = head(net, images, rows, columns)
+    check(net, out)
+    wide = kernels(net).count("CONVOLUTION")
+    assert wide > 1 + 4 + 1 and (wide - 1) % 5 == 0
+
+
+@pytest.mark.parametrize("why", ["small", "read elsewhere", "overlaps", "padded"])
+def test_transposed_convolutions_of_whole_images(why: str) -> None:
+    net = Net()
+    first = {"overlaps": {"window": 3}, "padded": {"window": 4, "paddings": [1, 1]}}.get(why, {})
+    out, between = head(net, 1, *((8, 8) if why == "small" else (91, 64)), **first)
+    check(net, out, *([between] if why == "read elsewhere" else []))
+    assert kernels(net).count("CONVOLUTION") == 1 + 4 + 1
+
+
+def test_a_part_of_a_concatenation_is_no_band() -> None:
+    net = Net()
+    out, _ = head(net, 1, 91, 64)
+    other = net.conv(net.data(1, 5, 364, 256), net.parameter(16, 5, 1, 1))
+    whole = net.op("concat", "Out", {"X": [other, out]}, axis=1)
+    check(net, net.conv(whole, net.parameter(8, 17, 3, 3)))

@@ -16,7 +16,7 @@ from fluidtool.runtime.engines.native.lowering.int8 import byte_uses
 from fluidtool.runtime.engines.native.lowering.packing import ConstantPacking
 from fluidtool.runtime.engines.native.lowering.pairs import by_pairs, half_halos, half_uses, in_groups, pairs
 from fluidtool.runtime.engines.native.lowering.products import prefetch
-from fluidtool.runtime.engines.native.lowering.transposed import needed_halo
+from fluidtool.runtime.engines.native.lowering.transposed import join_transposed, needed_halo
 from fluidtool.runtime.engines.native.lowering.values import LOWER, Lowering
 from fluidtool.runtime.graph.importers.registry import need
 from fluidtool.runtime.graph.ir import Graph, UnsupportedError, Value, operands
@@ -45,7 +45,7 @@ def lower(graph: Graph, library: Library, packed: Packed | None = None) -> Lower
 
     Packed constants are looked up in `packed`, and kept there.
     """
-    graph = join_image_sums(graph)
+    graph = join_transposed(join_image_sums(graph), library.width)
     whole = parts_of_wholes(graph, library.width)
     halos = needed_halos(graph, library)
     share_halos(halos, graph, whole, library.width)
