@@ -3,6 +3,8 @@ rounds to 8 bits; and convolutions of 8 bits whose pixels share vectors."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,8 @@ from hypothesis import strategies as st
 from fluidtool.runtime.engines.native.library import library
 from fluidtool.runtime.partition import Region
 from tests.runtime.native.checking import Net, check, kernels
-from tests.runtime.native.test_int8 import digest, in_steps, rounded, same, weights
+from tests.runtime.native.test_int8 import digest, in_steps, rounded, same, usable, weights
+from tests.support.checkout import child_environment
 
 pytestmark = pytest.mark.usefixtures("native")
 few = settings(max_examples=25, deadline=None)
@@ -125,7 +128,7 @@ def test_parts_that_stay_apart(why: str) -> None:
     if why == "two quantizers":
         fetches.append(net.conv(rounded(net, whole, 30.0), weights(net, 24, channels, 1, 1)))
     same(net, *fetches)
-    assert "REGROUP" in kernels(net) and "SUM_IMAGES" not in kernels(net)
+    assert "INTERPOLATE" in kernels(net) and "SUM_IMAGES" not in kernels(net)
 
 
 # ---------------------------------------------------------------- pixels that share vectors
@@ -277,3 +280,42 @@ def test_a_part_of_a_concatenation_is_no_band() -> None:
     other = net.conv(net.data(1, 5, 364, 256), net.parameter(16, 5, 1, 1))
     whole = net.op("concat", "Out", {"X": [other, out]}, axis=1)
     check(net, net.conv(whole, net.parameter(8, 17, 3, 3)))
+
+
+# ---------------------------------------------------------------- every instruction set
+def pyramid_of_8_bits() -> list[Any]:
+    """Layers that fill half of the vectors of 16 lanes, and of 8, and a pyramid behind them, rounded away from zero."""
+    net, version, levels = Net(5), 2_000_000, []
+    data = rounded(net, net.data(1, 3, 32, 32), 3.0, version)
+    for count, taps in ((8, 3), (4, 5)):
+        y = net.conv(
+            data,
+            weights(net, count, net.program.global_block().var(data).shape[1], 3, 3),
+            strides=[2, 2],
+            paddings=[1, 1],
+        )
+        y = net.op("hard_swish", "Out", {"X": y}, threshold=6.0, offset=3.0, scale=6.0)
+        z = net.conv(rounded(net, y, 9.0, version), weights(net, count, 1, taps, taps), type="depthwise_conv2d", groups=count,
+                     paddings=[taps // 2] * 2)  # fmt: skip
+        data = rounded(
+            net, add(net, net.conv(rounded(net, z, 30.0, version), weights(net, count, count, 1, 1)), y), 20.0, version
+        )
+        levels.append(net.conv(data, weights(net, 24, count, 1, 1)))
+    fine, coarse = levels
+    both = add(net, gated(net, fine, 1, 24), nearest(net, coarse, 2))
+    whole = net.op("concat", "Out", {"X": [gated(net, both, 1, 24), nearest(net, coarse, 2)]}, axis=1)
+    return net.run("native", net.conv(rounded(net, whole, 40.0, version), weights(net, 10, 48, 3, 3)))
+
+
+@pytest.mark.parametrize("instructions", ["amx", "avx512_vnni", "avx512", "avx2_vnni", "avx2", "portable"])
+def test_every_instruction_set_gives_the_same_bits(instructions: str) -> None:
+    if instructions not in usable():
+        pytest.skip(f"this build or processor has no {instructions}")
+    code = (
+        "from fluidtool.ir.operator import hooks; hooks.prepare = hooks.infer = None\n"
+        "from tests.runtime.native.test_pyramids import digest, pyramid_of_8_bits\n"
+        "print(digest(pyramid_of_8_bits()))"
+    )
+    env = child_environment(FLUIDTOOL_INSTRUCTIONS=instructions)
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == [digest(pyramid_of_8_bits())], done.stderr
