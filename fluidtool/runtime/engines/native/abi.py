@@ -14,7 +14,7 @@ P = TypeVar("P")
 
 WORDS = 45  # of 8 bytes, of a call
 FIRST = 4  # the word of the first pointer
-FINGERPRINT = 0x780b2be6  # FT_ABI of src/abi.h
+FINGERPRINT = 0x524ed815  # FT_ABI of src/abi.h
 
 
 class Kind(IntEnum):
@@ -113,13 +113,14 @@ class Kind(IntEnum):
     INT8_PRODUCTS = 90
     INT8_DEPTHWISE = 91
     TO_INT8 = 92
-    INT8_HALO = 93
-    ROUND_TO_STEPS = 94
-    PACK_INT8 = 95
-    PROJECTED_LSTM = 96
-    PROJECTED_LSTM_GRADIENT = 97
-    MULTIPLY = 98
-    POOL_HALVES = 99
+    SUM_IMAGES = 93
+    INT8_HALO = 94
+    ROUND_TO_STEPS = 95
+    PACK_INT8 = 96
+    PROJECTED_LSTM = 97
+    PROJECTED_LSTM_GRADIENT = 98
+    MULTIPLY = 99
+    POOL_HALVES = 100
 
 
 class ActivationKind(IntEnum):
@@ -4845,6 +4846,92 @@ class ToInt8(Arguments[P]):
         return (self.images, self.rows, self.columns, self.channels, self.source_image, self.source_row,
             self.source_pixel, self.source_block, self.source_channel, self.out_image, self.out_row, self.out_pixel,
             self.away,)
+
+    def floats(self) -> tuple[float, ...]:
+        return (self.factor, self.low, self.high,)
+
+
+class SumImages(Arguments[P]):
+    """Blocked images source * factors + residual + added, each of them optional; factors: one for each channel;
+    added: an image of another size, of which `offsets` name the row for each row of out, then the pixel for each
+    column. As floats, and as bytes as int8_products has them, or one of the two."""
+
+    __slots__ = (
+        "source", "factors", "residual", "added", "offsets", "out", "out_int8", "images", "rows", "columns",
+        "blocks", "source_image", "source_row", "source_pixel", "source_block", "factors_image", "factors_block",
+        "residual_image", "residual_row", "residual_pixel", "residual_block", "added_image", "added_block",
+        "out_image", "out_row", "out_pixel", "out_block", "int8_image", "int8_row", "int8_pixel", "last_bytes",
+        "away", "factor", "low", "high",
+    )
+    kind = Kind.SUM_IMAGES
+    takes_activation = False
+    pointer_bytes = {
+        "source": 4, "factors": 4, "residual": 4, "added": 4, "offsets": 8, "out": 4, "out_int8": 1,
+    }
+    size_counts = {
+        "images": 0, "rows": 0, "columns": 0, "blocks": 0, "source_image": 0, "source_row": 0, "source_pixel": 0,
+        "source_block": 0, "factors_image": 0, "factors_block": 0, "residual_image": 0, "residual_row": 0,
+        "residual_pixel": 0, "residual_block": 0, "added_image": 0, "added_block": 0, "out_image": 0, "out_row": 0,
+        "out_pixel": 0, "out_block": 0, "int8_image": 0, "int8_row": 0, "int8_pixel": 0, "last_bytes": 0, "away": 0,
+    }
+    optional = ("source", "factors", "residual", "added", "offsets", "out", "out_int8", )
+    float_names = ("factor", "low", "high", )
+    layout = Struct("@iiq3f7Q25q3f")
+
+    def __init__(
+        self, *, source: P | None = None, factors: P | None = None, residual: P | None = None, added: P | None =
+        None, offsets: P | None = None, out: P | None = None, out_int8: P | None = None, images: int, rows: int,
+        columns: int, blocks: int, source_image: int = 0, source_row: int = 0, source_pixel: int = 0, source_block:
+        int = 0, factors_image: int = 0, factors_block: int = 0, residual_image: int = 0, residual_row: int = 0,
+        residual_pixel: int = 0, residual_block: int = 0, added_image: int = 0, added_block: int = 0, out_image: int
+        = 0, out_row: int = 0, out_pixel: int = 0, out_block: int = 0, int8_image: int = 0, int8_row: int = 0,
+        int8_pixel: int = 0, last_bytes: int, away: int = 0, factor: float, low: float, high: float,
+    ) -> None:
+        self.source = source
+        self.factors = factors
+        self.residual = residual
+        self.added = added
+        self.offsets = offsets
+        self.out = out
+        self.out_int8 = out_int8
+        self.images = images
+        self.rows = rows
+        self.columns = columns
+        self.blocks = blocks
+        self.source_image = source_image
+        self.source_row = source_row
+        self.source_pixel = source_pixel
+        self.source_block = source_block
+        self.factors_image = factors_image
+        self.factors_block = factors_block
+        self.residual_image = residual_image
+        self.residual_row = residual_row
+        self.residual_pixel = residual_pixel
+        self.residual_block = residual_block
+        self.added_image = added_image
+        self.added_block = added_block
+        self.out_image = out_image
+        self.out_row = out_row
+        self.out_pixel = out_pixel
+        self.out_block = out_block
+        self.int8_image = int8_image
+        self.int8_row = int8_row
+        self.int8_pixel = int8_pixel
+        self.last_bytes = last_bytes
+        self.away = away
+        self.factor = factor
+        self.low = low
+        self.high = high
+
+    def pointers(self) -> tuple[P | None, ...]:
+        return (self.source, self.factors, self.residual, self.added, self.offsets, self.out, self.out_int8,)
+
+    def sizes(self) -> tuple[int, ...]:
+        return (self.images, self.rows, self.columns, self.blocks, self.source_image, self.source_row,
+            self.source_pixel, self.source_block, self.factors_image, self.factors_block, self.residual_image,
+            self.residual_row, self.residual_pixel, self.residual_block, self.added_image, self.added_block,
+            self.out_image, self.out_row, self.out_pixel, self.out_block, self.int8_image, self.int8_row,
+            self.int8_pixel, self.last_bytes, self.away,)
 
     def floats(self) -> tuple[float, ...]:
         return (self.factor, self.low, self.high,)
