@@ -96,6 +96,7 @@ def _goals() -> Iterator[Goal]:
     for network, batch in (("resnet50", 1), ("resnet50", 8), ("mobilenet_v1", 1)):
         yield Goal(f"int8: {_named(network, batch)}", latency(network, batch, eight), at_most=1.0)
         yield Goal(f"int8 to float32: {_named(network, batch)}", latency(network, batch, eight, OURS), at_most=0.45)
+    yield Goal(f"int8: {_named('slim_db')}", latency("slim_db", 1, eight), at_most=1.0)
     paddles = latency("se_resnext50", 2, other="paddle1 mkldnn")
     yield Goal(f"to Paddle 1.8.5 with MKL-DNN: {_named('se_resnext50', 2)}", paddles, at_most=0.8)
 

@@ -233,16 +233,44 @@ def halved(channels: int) -> int:
     return max(8, (channels // 2 + 4) // 8 * 8)
 
 
-def probabilities(levels: list[Any]) -> Any:
-    """The head of DB, from levels each of which is half as large as the one before."""
+def probabilities(levels: list[Any], gate: Callable[[Any], Any] = lambda data: data) -> Any:
+    """The head of DB, from levels each of which is half as large as the one before; `gate`: what its parts pass through."""
     up = partial(layers.resize_nearest, align_corners=False)
     for at in range(len(levels) - 1, 0, -1):
         levels[at - 1] = layers.elementwise_add(levels[at - 1], up(levels[at], scale=2.0))
-    parts = [layers.conv2d(each, 24, 3, padding=1, bias_attr=False) for each in levels]
+    parts = [gate(layers.conv2d(each, 24, 3, padding=1, bias_attr=False)) for each in levels]
     parts = [part if at == 0 else up(part, scale=2.0**at) for at, part in enumerate(parts)]
     data = convolution(layers.concat(parts[::-1], axis=1), 24, 3)
     data = layers.batch_norm(layers.conv2d_transpose(data, 24, filter_size=2, stride=2), act="relu", is_test=True)
     return layers.sigmoid(layers.conv2d_transpose(data, 1, filter_size=2, stride=2))
+
+
+SLIM = tuple(
+    Row(size, wide, channels, False, act, stride)
+    for size, wide, channels, act, stride in (
+        (3, 8, 8, R, 1), (3, 32, 16, R, 2), (3, 40, 16, R, 1), (5, 40, 24, R, 2), (5, 64, 24, R, 1), (5, 64, 24, R, 1),
+        (3, 120, 40, H, 2), (3, 104, 40, H, 1), (3, 96, 40, H, 1), (3, 96, 40, H, 1), (3, 240, 56, H, 1), (3, 336, 56, H, 1),
+        (5, 336, 80, H, 2), (5, 480, 80, H, 1), (5, 480, 80, H, 1),
+    )
+)  # fmt: skip
+
+
+def slim_db() -> Built:
+    """A detector of text as it runs on phones: no gates but those of its levels, which are added to what they scale."""
+    image = layers.data("image", [3, 640, 640])
+    data, levels = convolution(image, 8, 3, 2, act=H), []
+    for row in SLIM:
+        if row.stride == 2:
+            levels.append(data)
+        data = inverted(data, row.wide, row.channels, row.size, row.stride, row.act)
+    levels = [*levels[1:], convolution(data, 480, 1, act=H)]
+    wide = [gated(layers.conv2d(each, 96, 1, bias_attr=False)) for each in levels]
+    return ["image"], [probabilities(wide, gated)]
+
+
+def gated(data: Any) -> Any:
+    """An image, and that image scaled by channel, added up."""
+    return layers.elementwise_add(data, squeezed_v3(data, 0))
 
 
 # ---------------------------------------------------------------- readers

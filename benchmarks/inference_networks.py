@@ -115,6 +115,7 @@ NETWORKS = {
     "efficientnet": Network(of.efficientnet, images(), "EfficientNet-B0, 224 x 224"),
     "yolo": Network(of.yolo, images((416, 416)), "YOLOv3 tiny, 416 x 416"),
     "db": Network(of.db, images((320, 320)), "DB, 320 x 320"),
+    "slim_db": Network(of.slim_db, images((640, 640)), "DB, slim, 640 x 640"),
     "crnn": Network(of.crnn, images((32, 320)), "CRNN, 32 x 320"),
     "se_resnext50": Network(of.se_resnext50, images(), "SE-ResNeXt-50, 224 x 224"),
 }

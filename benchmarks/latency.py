@@ -15,7 +15,7 @@ from benchmarks.rounds import Absent, Engine, Worker, cold, median_ratio, take_t
 COLD = ("resnet50", "mobilenet_v1", "bert_base", "lstm")
 """The networks that whole processes run."""
 CASES = (("resnet50", 8), *((name, 1) for name in NETWORKS), ("se_resnext50", 2))
-PRECISIONS = {"bf16": ("resnet50", "mobilenet_v1", "bert_base"), "int8": ("resnet50", "mobilenet_v1")}
+PRECISIONS = {"bf16": ("resnet50", "mobilenet_v1", "bert_base"), "int8": ("resnet50", "mobilenet_v1", "slim_db")}
 """The networks that are measured with numbers of fewer bits: where weights and products are what counts."""
 
 

@@ -36,6 +36,7 @@ from fluidtool.passes.cost import count, input_metas
         ("efficientnet", 0.386e9, 5.33e6),
         ("yolo", 2.78e9, 8.86e6),
         ("db", 0.477e9, 0.952e6),
+        ("slim_db", 1.905e9, 0.593e6),
         ("crnn", 0.0588e9, 1.087e6),
         ("se_resnext50", 4.23e9, 27.6e6),
     ],

@@ -141,7 +141,7 @@ AVX2, AVX512 = "__AVX2__ __FMA__", "__AVX2__ __FMA__ __AVX512F__ __AVX512DQ__ __
         (f"{AVX512} __AVX512VNNI__ __AVXVNNI__ __AVX512BF16__", ["avx512", "avx512_vnni", "avx512_bf16"]),
         (f"{AVX512} __AVX512VNNI__ __AVX512BF16__ __AMX_INT8__", ["avx512", "avx512_vnni", "avx512_bf16"]),
         (
-            f"{AVX512} __AVX512VNNI__ __AVX512BF16__ __AMX_INT8__ __AMX_BF16__",
+            f"{AVX512} __AVX512VNNI__ __AVX512VBMI__ __AVX512BF16__ __AMX_INT8__ __AMX_BF16__",
             ["avx512", "avx512_vnni", "avx512_bf16", "amx"],
         ),
     ],

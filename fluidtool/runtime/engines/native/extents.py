@@ -458,6 +458,28 @@ def _to_int8(s: abi.ToInt8[Pointer], on: Setting) -> Touched:
     yield reach("out", s.out_pixel, (s.images, s.out_image), (s.rows, s.out_row), (s.columns, s.out_pixel))
 
 
+@touches(abi.SumImages)
+def _sum_images(s: abi.SumImages[Pointer], on: Setting) -> Touched:
+    need(0 < s.last_bytes <= on.width and (s.out is not None or s.out_int8 is not None), "results")
+    need(min(s.images, s.rows, s.columns, s.blocks) > 0 and (s.source or s.added) is not None, "images")
+    for name in ("source", "residual", "out"):
+        image, row, pixel, block = (getattr(s, f"{name}_{step}") for step in ("image", "row", "pixel", "block"))
+        pixels = (s.images, image), (s.rows, row), (s.columns, pixel)
+        yield name, *blocks_of(on.width, s.blocks, block, pixels, on.width)
+    yield reach("factors", on.width, (s.images, s.factors_image), (s.blocks, s.factors_block))
+    if s.added is not None:
+        need(s.offsets is not None, "offsets of what is added")
+        assert s.offsets is not None
+        table = table_of(s.offsets)
+        need(table.size >= s.rows + s.columns, "an offset for each row and column")
+        down, across = least_and_most(table[: s.rows]), least_and_most(table[s.rows : s.rows + s.columns])
+        low, high = span(on.width, (s.images, s.added_image), (s.blocks, s.added_block))
+        yield "added", low + down[0] + across[0], high + down[1] + across[1]
+        yield reach("offsets", s.rows + s.columns)
+    pixels = (s.images, s.int8_image), (s.rows, s.int8_row), (s.columns, s.int8_pixel)
+    yield "out_int8", *blocks_of(on.width, s.blocks, on.width, pixels, s.last_bytes)
+
+
 @touches(abi.Int8Halo)
 def _int8_halo(s: abi.Int8Halo[Pointer], on: Setting) -> Touched:
     need(min(s.top, s.bottom, s.left, s.right, s.out_pixel) >= 0, "sizes that are not negative")

@@ -43,7 +43,7 @@ class Blocked:
     """Channels in blocks of `lanes`, innermost; rows and columns with a halo (top, left, bottom, right) of zeros.
 
     Strides and sizes are in elements: floats, or 16-bit `halves`. Channels of a larger image start at
-    `start`, and `apart` is then the stride of its images.
+    `start`, and `apart` is then the stride of its images. Rows may be some of those `within` a taller image.
     """
 
     buffer: Buffer
@@ -53,6 +53,7 @@ class Blocked:
     halves: bool = False
     start: int = 0
     apart: int = 0
+    within: int = 0
 
     @property
     def blocks(self) -> int:
@@ -72,7 +73,7 @@ class Blocked:
     @property
     def rows(self) -> int:
         """Rows of a plane, halo included."""
-        return self.shape[2] + self.halo[0] + self.halo[2]
+        return (self.within or self.shape[2]) + self.halo[0] + self.halo[2]
 
     @property
     def block(self) -> int:
@@ -93,6 +94,12 @@ class Blocked:
     def size(self) -> int:
         """The total number of elements."""
         return self.shape[0] * self.image
+
+    def band(self, first: int, count: int) -> Blocked:
+        """So many of its rows."""
+        shape = (*self.shape[:2], count, self.shape[3])
+        start, within = self.start + first * self.row, self.within or self.shape[2]
+        return replace(self, shape=shape, start=start, apart=self.image, within=within)
 
     def channels(self, first: int, shape: Shape) -> Blocked:
         """The part of an image that starts with channel `first`, the first of a block."""

@@ -11,11 +11,12 @@ from fluidtool.runtime.engines.native.layouts import NO_HALO, Buffer, Halo, Plai
 from fluidtool.runtime.engines.native.library import Library
 from fluidtool.runtime.engines.native.lowering.channels import parts_of_wholes, share_halos
 from fluidtool.runtime.engines.native.lowering.convolution import needs_halo, reach
+from fluidtool.runtime.engines.native.lowering.image_sums import join_image_sums
 from fluidtool.runtime.engines.native.lowering.int8 import byte_uses
 from fluidtool.runtime.engines.native.lowering.packing import ConstantPacking
 from fluidtool.runtime.engines.native.lowering.pairs import by_pairs, half_halos, half_uses, in_groups, pairs
 from fluidtool.runtime.engines.native.lowering.products import prefetch
-from fluidtool.runtime.engines.native.lowering.transposed import needed_halo
+from fluidtool.runtime.engines.native.lowering.transposed import join_transposed, needed_halo
 from fluidtool.runtime.engines.native.lowering.values import LOWER, Lowering
 from fluidtool.runtime.graph.importers.registry import need
 from fluidtool.runtime.graph.ir import Graph, UnsupportedError, Value, operands
@@ -44,6 +45,7 @@ def lower(graph: Graph, library: Library, packed: Packed | None = None) -> Lower
 
     Packed constants are looked up in `packed`, and kept there.
     """
+    graph = join_transposed(join_image_sums(graph), library.width)
     whole = parts_of_wholes(graph, library.width)
     halos = needed_halos(graph, library)
     share_halos(halos, graph, whole, library.width)
@@ -52,7 +54,7 @@ def lower(graph: Graph, library: Library, packed: Packed | None = None) -> Lower
     low.half_uses, low.half_pools = half_uses(graph, library)
     low.half_halos = half_halos(graph, library)
     low.half_groups = in_groups(graph, library)
-    low.bytes_of = byte_uses(graph)
+    low.bytes_of = byte_uses(graph, library.width)
     inputs = [Buffer(value.floats, "input") for value in graph.inputs]
     for value, buffer in zip(graph.inputs, inputs, strict=True):
         low.plains[value] = Plain(buffer, 0, row_major(value.shape))

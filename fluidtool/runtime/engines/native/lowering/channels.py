@@ -16,7 +16,18 @@ from fluidtool.runtime.engines.native.lowering.values import Lowering, lowers
 from fluidtool.runtime.graph.ir import Graph, Node, Value
 
 BLOCKS = frozenset(
-    {"conv", "conv_int8", "conv_transpose", "affine", "pool", "interpolate", "mix", "pixel_shuffle", "local_response"}
+    {
+        "conv",
+        "conv_int8",
+        "conv_transpose",
+        "affine",
+        "pool",
+        "interpolate",
+        "mix",
+        "pixel_shuffle",
+        "local_response",
+        "image_sums",
+    }
 )
 """Nodes with a blocked result."""
 AS_GIVEN = frozenset({"unary", "binary", "group_norm", "pad", "slice"})

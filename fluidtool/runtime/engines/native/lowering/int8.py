@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from functools import partial
 from math import prod
 from typing import Any
@@ -34,11 +34,14 @@ from fluidtool.runtime.engines.native.layouts import (
     row_major,
 )
 from fluidtool.runtime.engines.native.lowering.convolution import Parts, Pixels, cut_image, is_depthwise, reach
+from fluidtool.runtime.engines.native.lowering.twins import as_twins, doubled, find_twins
 from fluidtool.runtime.engines.native.lowering.values import Lowering, conv_output, lowers
 from fluidtool.runtime.graph.ir import Graph, Node, Shape, Value
 from fluidtool.runtime.graph.quantization import Quantizer
 
 KINDS = ("conv_int8", "product_int8")
+MAKERS = (*KINDS, "image_sums")
+"""Nodes that can store bytes."""
 ZERO = 128  # the byte of 0
 
 
@@ -62,6 +65,7 @@ class ByteUses:
     halos: dict[Value, Halo] = field(default_factory=dict)
     next: dict[Value, Node] = field(default_factory=dict)
     readers: Counter[Value] = field(default_factory=Counter)
+    twins: frozenset[Node] = frozenset()
 
     def wanted(self, value: Value) -> list[Shape]:
         """Every form in which a value is read as bytes."""
@@ -74,8 +78,8 @@ class ByteUses:
         return self.readers[quantize.output] > self.reads[quantize.output, form]
 
 
-def byte_uses(graph: Graph) -> ByteUses:
-    """What lies as bytes."""
+def byte_uses(graph: Graph, width: int) -> ByteUses:
+    """What lies as bytes, on vectors of `width` lanes."""
     uses = ByteUses(readers=graph.uses())
     for node in graph.nodes:
         if node.kind in KINDS:
@@ -83,12 +87,15 @@ def byte_uses(graph: Graph) -> ByteUses:
             uses.reads[x, read_form(node)] += 1
             if node.kind == "conv_int8":
                 uses.halos[x] = joined(uses.halos.get(x, NO_HALO), reach(node, node.output.shape))
-    makers = {node.output: node for node in graph.nodes if node.kind in KINDS}
+    makers = {node.output: node for node in graph.nodes if node.kind in MAKERS}
     for node in graph.nodes:
         maker = makers.get(node.inputs[0]) if node.kind == "quantize" else None
         if maker is not None and uses.reads[node.output, written_form(maker)]:
             uses.next.setdefault(maker.output, node)
-    return uses
+    wants_floats = {
+        out: out not in uses.next or uses.leaves_floats(maker) or uses.readers[out] > 1 for out, maker in makers.items()
+    }
+    return replace(uses, twins=find_twins(graph, width, wants_floats))
 
 
 # ---------------------------------------------------------------- layout
@@ -138,12 +145,12 @@ def _to_bytes(low: Lowering, x: Value, out: Value, form: Shape, quantizer: Quant
     arguments = abi.ToInt8(
         source=source, out=(place.buffer, place.origin // 4), images=images, rows=rows, columns=columns, channels=channels,
         source_image=of_image, source_row=of_row, source_pixel=of_pixel, source_block=of_block, source_channel=of_channel,
-        out_image=place.image, out_row=place.row, out_pixel=place.pixel, **_steps(quantizer),
+        out_image=place.image, out_row=place.row, out_pixel=place.pixel, **steps(quantizer),
     )  # fmt: skip
     low.calls.add(arguments, low.calls.task_count(place.size, images * rows))
 
 
-def _steps(quantizer: Quantizer) -> dict[str, Any]:
+def steps(quantizer: Quantizer) -> dict[str, Any]:
     """The arguments of a kernel that say how floats become bytes."""
     return {
         "factor": quantizer.factor, "low": float(quantizer.low), "high": float(quantizer.high), "away": int(quantizer.away),
@@ -155,7 +162,7 @@ def _round(low: Lowering, x: Value, out: Value, quantizer: Quantizer) -> None:
     source, target, count = _alike(low, x, out)
     arguments = abi.RoundToSteps(
         source=source, out=target, count=count, limit=min(quantizer.limit, float(np.finfo(np.float32).max)),
-        multiplier=quantizer.multiplier, divisor=quantizer.divisor, **_steps(quantizer),
+        multiplier=quantizer.multiplier, divisor=quantizer.divisor, **steps(quantizer),
     )  # fmt: skip
     low.calls.add(arguments, low.calls.task_count(4 * count, -(-count // 1024)))
 
@@ -177,6 +184,9 @@ def _is_alone(place: Blocked, wanted: Halo | None) -> bool:
 
 
 # ---------------------------------------------------------------- what a node stores
+NO_BYTES: dict[str, Any] = {"out_int8": None, "factor": 0.0, "low": 0.0, "high": 0.0}
+
+
 @dataclass(frozen=True, slots=True)
 class Stored:
     """Where a node stores floats and bytes, and the quantizer of these."""
@@ -184,19 +194,22 @@ class Stored:
     floats: Any = None
     bytes: Bytes | None = None
     quantizer: Quantizer | None = None
+    twins: bool = False
+    """Whether two pixels are stored as one."""
 
     def arguments(self, width: int, blocks: int) -> dict[str, Any]:
         """What the kernel is told about bytes."""
         place = self.bytes
         if place is None or self.quantizer is None:
-            return {"out_int8": None, "last_bytes": width, "factor": 0.0, "low": 0.0, "high": 0.0}
+            return NO_BYTES | {"last_bytes": width}
+        pixel = 2 * place.pixel if self.twins else place.pixel
         return {
             "out_int8": (place.buffer, place.origin // 4), "int8_image": place.image, "int8_row": place.row,
-            "int8_pixel": place.pixel, "last_bytes": place.pixel - (blocks - 1) * width, **_steps(self.quantizer),
+            "int8_pixel": pixel, "last_bytes": pixel - (blocks - 1) * width, **steps(self.quantizer),
         }  # fmt: skip
 
 
-def _place_of_bytes(low: Lowering, node: Node) -> tuple[Bytes | None, Quantizer | None, bool]:
+def place_of_bytes(low: Lowering, node: Node) -> tuple[Bytes | None, Quantizer | None, bool]:
     """Memory for the bytes that a node stores, their quantizer, and whether it stores floats as well."""
     quantize = low.bytes_of.next.get(node.output)
     if quantize is None:
@@ -246,12 +259,18 @@ def _packed(low: Lowering, numbers: Any, outputs: int, strides: Shape, sizes: tu
 # ---------------------------------------------------------------- calls
 @lowers("conv_int8")
 def _convolution(low: Lowering, node: Node) -> None:
-    residual = None if node.residual is None else low.blocked(node.residual)
+    twin, by_channel = node in low.bytes_of.twins, is_depthwise(node)
+    residual = None if node.residual is None else low.narrows[node.residual] if twin else low.blocked(node.residual)
     source = low.bytes[node.inputs[0], node.inputs[0].shape]
-    place, quantizer, floats = _place_of_bytes(low, node)
-    out = conv_output(low, node) if floats else None
-    stored = Stored(out, place, quantizer)
-    if is_depthwise(node):
+    place, quantizer, floats = place_of_bytes(low, node)
+    out = None
+    if floats:
+        out = low.new_blocked(node.output, node.output.shape[1]) if twin else conv_output(low, node)
+    if twin:
+        node = doubled(node)
+        out, residual = (None if found is None else as_twins(found) for found in (out, residual))
+    stored = Stored(out, place, quantizer, twin)
+    if by_channel:
         _depthwise(low, node, source, residual, stored)
         return
     attrs = node.attrs
@@ -316,7 +335,7 @@ def _product(low: Lowering, node: Node) -> None:
     (rows, depth), columns = attrs["matrix"], attrs["weights"].shape[1]
     source = low.bytes[node.inputs[0], (depth, rows)]
     residual = low.contiguous(node.residual) if node.residual is not None else None
-    place, quantizer, floats = _place_of_bytes(low, node)
+    place, quantizer, floats = place_of_bytes(low, node)
     out = None
     if floats:
         out = low.reuse_plain(node.residual, node.output) if node.residual is not None else None

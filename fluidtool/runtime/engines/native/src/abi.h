@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define FT_ABI 0x780b2be6u /* another for another layout */
+#define FT_ABI 0x524ed815u /* another for another layout */
 
 enum ft_kind {
     FT_CONVOLUTION, FT_DEPTHWISE, FT_POOL, FT_BLOCK, FT_UNBLOCK, FT_HALO, FT_ELEMENTWISE, FT_SOFTMAX, FT_LAYER_NORM,
@@ -22,8 +22,8 @@ enum ft_kind {
     FT_DEPTHWISE_PLANES, FT_DEPTHWISE_PLANES_GRADIENT, FT_CROSS_ENTROPY, FT_CROSS_ENTROPY_GRADIENT,
     FT_ACTIVATION_GRADIENT, FT_REGROUP, FT_LOCAL_RESPONSE, FT_PROJECTED_SEQUENCES, FT_SUPPRESS_POLYGONS,
     FT_SAMPLE_PLANES, FT_FEW_ROWS, FT_INPUT_GRADIENT, FT_SOFTMAX_GRADIENT, FT_DROP, FT_DROP_GRADIENT, FT_ACTIVATE,
-    FT_ADD, FT_INT8_PRODUCTS, FT_INT8_DEPTHWISE, FT_TO_INT8, FT_INT8_HALO, FT_ROUND_TO_STEPS, FT_PACK_INT8,
-    FT_PROJECTED_LSTM, FT_PROJECTED_LSTM_GRADIENT, FT_MULTIPLY, FT_POOL_HALVES, FT_KINDS
+    FT_ADD, FT_INT8_PRODUCTS, FT_INT8_DEPTHWISE, FT_TO_INT8, FT_SUM_IMAGES, FT_INT8_HALO, FT_ROUND_TO_STEPS,
+    FT_PACK_INT8, FT_PROJECTED_LSTM, FT_PROJECTED_LSTM_GRADIENT, FT_MULTIPLY, FT_POOL_HALVES, FT_KINDS
 };
 
 enum ft_activation {
@@ -1375,6 +1375,26 @@ typedef struct ft_to_int8 {
     float factor, low, high;
 } ft_to_int8;
 
+/* Blocked images source * factors + residual + added, each of them optional; factors: one for each channel; added:
+   an image of another size, of which `offsets` name the row for each row of out, then the pixel for each column. As
+   floats, and as bytes as int8_products has them, or one of the two. */
+typedef struct ft_sum_images {
+    int32_t kind, activation;
+    int64_t tasks;
+    ft_constants constants;
+    const float *source;
+    const float *factors;
+    const float *residual;
+    const float *added;
+    const int64_t *offsets;
+    float *out;
+    uint8_t *out_int8;
+    int64_t images, rows, columns, blocks, source_image, source_row, source_pixel, source_block, factors_image,
+        factors_block, residual_image, residual_row, residual_pixel, residual_block, added_image, added_block,
+        out_image, out_row, out_pixel, out_block, int8_image, int8_row, int8_pixel, last_bytes, away;
+    float factor, low, high;
+} ft_sum_images;
+
 /* Bytes of zero around images of rows and columns, both with their halo. */
 typedef struct ft_int8_halo {
     int32_t kind, activation;
@@ -1586,6 +1606,7 @@ typedef union ft_call {
     ft_int8_products int8_products;
     ft_int8_depthwise int8_depthwise;
     ft_to_int8 to_int8;
+    ft_sum_images sum_images;
     ft_int8_halo int8_halo;
     ft_round_to_steps round_to_steps;
     ft_pack_int8 pack_int8;
@@ -1780,6 +1801,8 @@ _Static_assert(offsetof(ft_int8_depthwise, source) == 32 && offsetof(ft_int8_dep
                offsetof(ft_int8_depthwise, factor) == 304 && sizeof(ft_int8_depthwise) == 320, "int8_depthwise");
 _Static_assert(offsetof(ft_to_int8, source) == 32 && offsetof(ft_to_int8, images) == 48 && offsetof(ft_to_int8,
                factor) == 152 && sizeof(ft_to_int8) == 168, "to_int8");
+_Static_assert(offsetof(ft_sum_images, source) == 32 && offsetof(ft_sum_images, images) == 88 &&
+               offsetof(ft_sum_images, factor) == 288 && sizeof(ft_sum_images) == 304, "sum_images");
 _Static_assert(offsetof(ft_int8_halo, out) == 32 && offsetof(ft_int8_halo, images) == 40 && sizeof(ft_int8_halo) ==
                104, "int8_halo");
 _Static_assert(offsetof(ft_round_to_steps, source) == 32 && offsetof(ft_round_to_steps, count) == 48 &&

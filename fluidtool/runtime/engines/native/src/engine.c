@@ -73,7 +73,7 @@ static int variants(variant *found) {
 #if FT_BUILT_AVX512_BF16
     const int bf16 = vnni && __builtin_cpu_supports("avx512bf16");
 #if FT_BUILT_AMX
-    const int amx = bf16 && has_amx();
+    const int amx = bf16 && __builtin_cpu_supports("avx512vbmi") && has_amx();
     found[count++] = (variant){"amx", 16, amx, {&ft_avx512_images, &ft_avx512_matrices, &ft_amx_int8, &ft_amx_pairs}};
 #endif
     found[count++] = (variant){

@@ -6,11 +6,10 @@
    (bytes 128) around the image. Sums start at -128 times the sum of a filter, which takes the 128 back. All float arithmetic is
    in the order written here (the unit is compiled without contraction), so that every variant gives the same bits. */
 #define EXACT /* the same bits by all instructions */
-#include "kernels.h"
-
 #if defined(__AVX2__)
 #include <immintrin.h>
 #endif
+#include "kernels.h"
 
 typedef uint8_t byte __attribute__((may_alias));
 typedef int32_t word __attribute__((aligned(1), may_alias));
@@ -76,12 +75,12 @@ INLINE vec in_steps(vec value, const quantizer *q) {
     return MIN(raised, ALL(q->high));
 }
 
-/* Whole numbers + 128, in the last byte of each lane. */
+/* Whole numbers + 128, in the last byte of each lane. What is cut off after the largest number below 1/2 has been added has been
+   rounded: exactly 1/2 would make 1 of that number. */
 INLINE veci to_whole(vec steps, int64_t away) {
     if (!away) return (veci)(steps + ALL(ROUNDER + 128));
-    const veci whole = __builtin_convertvector(steps, veci);
-    const vec rest = steps - __builtin_convertvector(whole, vec);
-    return 128 + whole - (rest >= ALL(0.5f)) + (rest <= ALL(-0.5f)); /* a comparison that holds is -1 */
+    const veci half = (veci)ALL(0.49999997f) | ((veci)steps & INT32_MIN);
+    return 128 + __builtin_convertvector(steps + (vec)half, veci);
 }
 
 /* The last byte of each lane. */
@@ -100,10 +99,21 @@ INLINE bytes last_bytes(veci lanes) {
 #endif
 }
 
+/* The first `count` of them, a multiple of four. */
 INLINE void store_bytes(byte *to, veci whole, int64_t count) {
     const bytes packed = last_bytes(whole);
-    if (count >= VL) memcpy(to, &packed, VL);
-    else memcpy(to, &packed, (size_t)count);
+    if (count >= VL) {
+        memcpy(to, &packed, VL);
+        return;
+    }
+    uint64_t words[VL / 8];
+    memcpy(words, &packed, VL);
+    uint64_t rest = words[0];
+    if (count & 8) {
+        memcpy(to, &words[0], 8);
+        to += 8, rest = words[VL / 8 - 1];
+    }
+    if (count & 4) memcpy(to, &rest, 4);
 }
 
 /* ---------------------------------------------------------------- the end of a sum */
@@ -129,43 +139,56 @@ INLINE void end_sum(const ending *e, veci sum, int64_t pixel, int64_t block, con
     if (e->z) store_bytes(e->z + pixel * e->z_pixel + block * VL, to_whole(in_steps(value, &e->next), e->next.away), z_lanes);
 }
 
-/* The sums of some pixels of some blocks. Y, R, Z: whether floats are stored, a residual is added, bytes are stored. */
-INLINE void end_blocks(const int32_t activation, const int Y, const int R, const int Z, const ending *e, const veci *sums,
-                       int64_t pixels, int64_t blocks) {
-    const quantizer next = e->next;
+/* The sums of some pixels of some blocks. Y, R, Z: whether floats are stored, a residual is added, bytes are stored; AWAY: the
+   quantizer's. */
+INLINE void end_blocks(const int32_t activation, const int Y, const int R, const int Z, const int AWAY, const ending *e,
+                       const veci *sums, int64_t pixels, int64_t blocks) {
+    const quantizer next = e->next; /* what is not copied would be read anew after every store */
+    const ft_constants constants = *e->constants;
+    const int64_t y_pixel = e->y_pixel, residual_pixel = e->residual_pixel, z_pixel = e->z_pixel;
     for (int64_t b = 0; b < blocks; b++, sums += APART) {
-        if (b + 1 == blocks && (e->lanes < VL || e->z_lanes < VL)) {
+        if (b + 1 == blocks && e->lanes < VL) {
             for (int64_t i = 0; i < pixels; i++) end_sum(e, sums[i], i, b, e->activation, 0);
             continue;
         }
+        const int64_t room = b + 1 == blocks ? e->z_lanes : VL;
         const vec factors = LOAD(e->factors + b * VL), shifts = LOAD(e->shifts + b * VL);
         const float *residual = e->residual + b * e->residual_block;
         float *y = e->y + b * e->y_block;
         byte *z = e->z + b * VL;
         for (int64_t i = 0; i < pixels; i++) {
             vec value = __builtin_convertvector(sums[i], vec) * factors + shifts;
-            if (R) value += LOAD(residual + i * e->residual_pixel);
-            value = activate(value, activation, e->constants);
-            if (Y) STORE(y + i * e->y_pixel, value);
-            if (Z) store_bytes(z + i * e->z_pixel, to_whole(in_steps(value, &next), 0), VL);
+            if (R) value += LOAD(residual + i * residual_pixel);
+            value = activate(value, activation, &constants);
+            if (Y) STORE(y + i * y_pixel, value);
+            if (Z) store_bytes(z + i * z_pixel, to_whole(in_steps(value, &next), AWAY), room);
         }
     }
 }
 
-#define END_BLOCKS(kind)                                                          \
-    if (!e->z && !e->residual) end_blocks(kind, 1, 0, 0, e, sums, pixels, blocks); \
-    else if (!e->z) end_blocks(kind, 1, 1, 0, e, sums, pixels, blocks);            \
-    else if (!e->y && !e->residual) end_blocks(kind, 0, 0, 1, e, sums, pixels, blocks); \
-    else if (e->y && e->residual) end_blocks(kind, 1, 1, 1, e, sums, pixels, blocks);   \
-    else break;                                                                    \
+/* The combinations of what is stored and added; ROUND: how. */
+#define END_BLOCKS(kind, ROUND)                                                              \
+    if (!e->z && !e->residual) end_blocks(kind, 1, 0, 0, ROUND, e, sums, pixels, blocks);     \
+    else if (!e->z) end_blocks(kind, 1, 1, 0, ROUND, e, sums, pixels, blocks);                \
+    else if (!e->y && !e->residual) end_blocks(kind, 0, 0, 1, ROUND, e, sums, pixels, blocks); \
+    else if (!e->y) end_blocks(kind, 0, 1, 1, ROUND, e, sums, pixels, blocks);                \
+    else if (!e->residual) end_blocks(kind, 1, 0, 1, ROUND, e, sums, pixels, blocks);         \
+    else end_blocks(kind, 1, 1, 1, ROUND, e, sums, pixels, blocks);                           \
     return;
+#define END_SUMS(ROUND)                                           \
+    switch (e->activation) {                                      \
+        case FT_NONE: END_BLOCKS(FT_NONE, ROUND)                  \
+        case FT_RELU: END_BLOCKS(FT_RELU, ROUND)                  \
+        case FT_RELU6: END_BLOCKS(FT_RELU6, ROUND)                \
+        case FT_HARD_SWISH: END_BLOCKS(FT_HARD_SWISH, ROUND)      \
+    }
 
 static __attribute__((noinline)) void end_sums(const ending *e, const veci *sums, int64_t pixels, int64_t blocks) {
-    if (!e->next.away) switch (e->activation) {
-            case FT_NONE: END_BLOCKS(FT_NONE)
-            case FT_RELU: END_BLOCKS(FT_RELU)
-            case FT_RELU6: END_BLOCKS(FT_RELU6)
-        }
+    if (e->next.away) {
+        END_SUMS(1)
+    } else {
+        END_SUMS(0)
+    }
     for (int64_t b = 0; b < blocks; b++)
         for (int64_t i = 0; i < pixels; i++) {
             const int whole = b + 1 < blocks || (e->lanes == VL && e->z_lanes == VL);
@@ -351,7 +374,19 @@ INLINE veci widened(const byte *x) {
 #endif
 }
 
+/* The byte of each channel from `count` rows, up to four. Rows that there are not meet weights of 0. */
 INLINE veci rows_of(const byte *x, int64_t row, int64_t count) {
+#if VL == 16 && defined(__AVX512VBMI__)
+    if (count > 1) {
+        const __m512i by_channel = (__m512i)(0x30201000 + 0x01010101 * LANES);
+#define ROW(i) _mm_loadu_si128((const __m128i *)(const void *)(x + (i) * row))
+        __m512i rows = _mm512_inserti32x4(_mm512_castsi128_si512(ROW(0)), ROW(1), 1);
+        if (count > 2) rows = _mm512_inserti32x4(rows, ROW(2), 2);
+        if (count > 3) rows = _mm512_inserti32x4(rows, ROW(3), 3);
+#undef ROW
+        return (veci)_mm512_permutexvar_epi8(by_channel, rows);
+    }
+#endif
     veci found = widened(x);
     if (count > 1) found |= widened(x + row) << 8;
     if (count > 2) found |= widened(x + 2 * row) << 16;
@@ -360,37 +395,47 @@ INLINE veci rows_of(const byte *x, int64_t row, int64_t count) {
 }
 
 #define STREAK 4 /* neighbors whose sums stay in registers */
+/* Neighbors from COUNT rows, up to four, of a window of COLUMNS; returns the weights of the next rows. */
+INLINE const int8_t *rows_of_taps(const int PIXELS, const int COUNT, const int COLUMNS, const int STRIDE, const ft_int8_depthwise *s,
+                                  const byte *x, const int8_t *w, veci *sum) {
+    veci weight[5];
+#pragma GCC unroll 5
+    for (int c = 0; c < COLUMNS; c++) weight[c] = load_words(w + c * 4 * VL);
+#pragma GCC unroll 24
+    for (int j = 0; j < STRIDE * (PIXELS - 1) + COLUMNS; j++) {
+        const veci value = rows_of(x + j * s->source_pixel, s->source_row, COUNT);
+#pragma GCC unroll 5
+        for (int c = 0; c < COLUMNS; c++)
+            if (j >= c && (j - c) % STRIDE == 0 && (j - c) / STRIDE < PIXELS)
+                sum[(j - c) / STRIDE] = add_products(sum[(j - c) / STRIDE], value, weight[c]);
+    }
+    return w + COLUMNS * 4 * VL;
+}
+
 /* PIXELS neighbors in a row, by a window of any size. */
 INLINE void byte_taps(const int PIXELS, const int ROWS, const int COLUMNS, const int STRIDE, const ft_int8_depthwise *s,
                       const ending *e, const byte *x, const int8_t *w) {
-    const int64_t rows = ROWS ? ROWS : s->window_h, columns = COLUMNS ? COLUMNS : s->window_w;
+    const int64_t rows = s->window_h, columns = s->window_w;
     veci sum[STREAK];
 #pragma GCC unroll 8
     for (int i = 0; i < PIXELS; i++) sum[i] = load_words(e->starts);
+    if (STRIDE) {
+        w = rows_of_taps(PIXELS, ROWS < 4 ? ROWS : 4, COLUMNS, STRIDE, s, x, w, sum);
+        if (ROWS > 4) rows_of_taps(PIXELS, ROWS > 4 ? ROWS - 4 : 1, COLUMNS, STRIDE, s, x + 4 * s->source_row, w, sum);
+        end_sums(e, sum, PIXELS, 1);
+        return;
+    }
     for (int64_t row = 0; row < rows; row += 4, x += 4 * s->dilation_h * s->source_row) {
         const int64_t count = rows - row < 4 ? rows - row : 4;
-        if (ROWS && STRIDE) {
-            veci weight[5];
-#pragma GCC unroll 5
-            for (int c = 0; c < COLUMNS; c++, w += 4 * VL) weight[c] = load_words(w);
-#pragma GCC unroll 24
-            for (int j = 0; j < STRIDE * (PIXELS - 1) + COLUMNS; j++) {
-                const veci value = rows_of(x + j * s->source_pixel, s->source_row, count);
-#pragma GCC unroll 5
-                for (int c = 0; c < COLUMNS; c++)
-                    if (j >= c && (j - c) % STRIDE == 0 && (j - c) / STRIDE < PIXELS)
-                        sum[(j - c) / STRIDE] = add_products(sum[(j - c) / STRIDE], value, weight[c]);
-            }
-        } else
-            for (int64_t c = 0; c < columns; c++, w += 4 * VL) {
-                const veci weight = load_words(w);
-                const byte *from = x + c * s->dilation_w * s->source_pixel;
+        for (int64_t c = 0; c < columns; c++, w += 4 * VL) {
+            const veci weight = load_words(w);
+            const byte *from = x + c * s->dilation_w * s->source_pixel;
 #pragma GCC unroll 8
-                for (int i = 0; i < PIXELS; i++) {
-                    const byte *at = from + i * s->stride_w * s->source_pixel;
-                    sum[i] = add_products(sum[i], rows_of(at, s->dilation_h * s->source_row, count), weight);
-                }
+            for (int i = 0; i < PIXELS; i++) {
+                const byte *at = from + i * s->stride_w * s->source_pixel;
+                sum[i] = add_products(sum[i], rows_of(at, s->dilation_h * s->source_row, count), weight);
             }
+        }
     }
     end_sums(e, sum, PIXELS, 1);
 }
@@ -406,13 +451,17 @@ typedef void (*byte_streak)(int64_t pixels, const ft_int8_depthwise *s, const en
             case 4: byte_taps(4, ROWS, COLUMNS, STRIDE, s, e, x, w); break;                                                    \
         }                                                                                                                      \
     }
-BYTE_STREAKS(any_window, 0, 0, 0)
+BYTE_STREAKS(any_window, 1, 1, 0)
 BYTE_STREAKS(bytes_3_by_1, 3, 3, 1)
 BYTE_STREAKS(bytes_3_by_2, 3, 3, 2)
+BYTE_STREAKS(bytes_5_by_1, 5, 5, 1)
+BYTE_STREAKS(bytes_5_by_2, 5, 5, 2)
 
 static byte_streak streak_of(const ft_int8_depthwise *s) {
-    if (s->window_h != 3 || s->window_w != 3 || s->dilation_h != 1 || s->dilation_w != 1 || s->stride_w > 2) return any_window;
-    return s->stride_w == 1 ? bytes_3_by_1 : bytes_3_by_2;
+    if (s->window_h != s->window_w || s->dilation_h != 1 || s->dilation_w != 1 || s->stride_w > 2) return any_window;
+    if (s->window_w == 3) return s->stride_w == 1 ? bytes_3_by_1 : bytes_3_by_2;
+    if (s->window_w == 5) return s->stride_w == 1 ? bytes_5_by_1 : bytes_5_by_2;
+    return any_window;
 }
 
 static void int8_depthwise(const ft_call *call, int64_t task, int64_t tasks) {
@@ -456,6 +505,32 @@ static void int8_depthwise(const ft_call *call, int64_t task, int64_t tasks) {
 }
 
 /* ---------------------------------------------------------------- floats to bytes */
+/* Byte `i` of each of VL pixels from a plane of neighbors. */
+INLINE veci plane_bytes(const float *x, const int i, const quantizer *q, const int AWAY) {
+    return (to_whole(in_steps(LOAD(x), q), AWAY) & 255) << (8 * i);
+}
+
+/* A row of up to four planes as pixels of four bytes, as far as there are whole vectors; returns the columns done. */
+INLINE int64_t planes_to_words(const int CHANNELS, const int AWAY, const ft_to_int8 *s, const float *x, byte *y) {
+    const quantizer q = {s->factor, s->low, s->high, s->away};
+    const int64_t columns = s->columns / VL * VL, apart = s->source_channel;
+    for (int64_t column = 0; column < columns; column += VL) {
+        veci words = plane_bytes(x + column, 0, &q, AWAY);
+#pragma GCC unroll 4
+        for (int i = 1; i < 4; i++)
+            words |= i < CHANNELS ? plane_bytes(x + column + i * apart, i, &q, AWAY) : all_words(128) << (8 * i);
+        memcpy(y + 4 * column, &words, sizeof words);
+    }
+    return columns;
+}
+
+static int64_t words_of_planes(const ft_to_int8 *s, const float *x, byte *y) {
+    if (s->source_pixel != 1 || s->out_pixel != 4) return 0;
+    if (s->channels == 3) return s->away ? planes_to_words(3, 1, s, x, y) : planes_to_words(3, 0, s, x, y);
+    if (s->channels == 1) return s->away ? planes_to_words(1, 1, s, x, y) : planes_to_words(1, 0, s, x, y);
+    return 0;
+}
+
 /* Four channels of planes from `channel` on, byte by byte, of `count` pixels. */
 INLINE veci four_bytes(const ft_to_int8 *s, const quantizer *q, const float *x, int64_t channel, int64_t count) {
     veci words = {0};
@@ -491,8 +566,9 @@ static void to_int8(const ft_call *call, int64_t task, int64_t tasks) {
             }
             continue;
         }
+        const int64_t done = words_of_planes(s, x, y);
         for (int64_t channel = 0; channel < s->out_pixel; channel += 4)
-            for (int64_t column = 0; column < s->columns; column += VL) {
+            for (int64_t column = done; column < s->columns; column += VL) {
                 const int64_t count = s->columns - column < VL ? s->columns - column : VL;
                 byte *to = y + column * s->out_pixel + channel;
                 const veci words = four_bytes(s, &q, x + column * s->source_pixel, channel, count);
@@ -501,6 +577,73 @@ static void to_int8(const ft_call *call, int64_t task, int64_t tasks) {
                     for (int64_t k = 0; k < count; k++) memcpy(to + k * s->out_pixel, (const char *)&words + 4 * k, 4);
             }
     }
+}
+
+/* ---------------------------------------------------------------- images added up, and quantized */
+typedef struct {
+    const float *source, *residual, *added;
+    const int64_t *cells;
+    float *y;
+    byte *z;
+    vec factors;
+    int64_t room; /* of a pixel for the bytes of the block */
+} image_row;
+
+/* A row of one block of channels. SOURCE, FACTORS, RESIDUAL, ADDED: what there is. */
+INLINE void sum_row(const int SOURCE, const int FACTORS, const int RESIDUAL, const int ADDED, const ft_sum_images *s, image_row r) {
+    const quantizer q = {s->factor, s->low, s->high, s->away};
+    const int64_t columns = s->columns, source_pixel = s->source_pixel, residual_pixel = s->residual_pixel,
+                  out_pixel = s->out_pixel, int8_pixel = s->int8_pixel;
+    int64_t known = -1; /* where the last pixel was added from */
+    veci whole = {0};
+    for (int64_t column = 0; column < columns; column++) {
+        if (!SOURCE && !r.y && r.cells[column] == known) { /* the same again */
+            store_bytes(r.z + column * int8_pixel, whole, r.room);
+            continue;
+        }
+        vec value = SOURCE ? LOAD(r.source + column * source_pixel) : ALL(0);
+        if (FACTORS) value *= r.factors;
+        if (RESIDUAL) value += LOAD(r.residual + column * residual_pixel);
+        if (ADDED) {
+            known = r.cells[column];
+            const vec added = LOAD(r.added + known);
+            value = SOURCE ? value + added : added;
+        }
+        if (r.y) STORE(r.y + column * out_pixel, value);
+        if (r.z) {
+            whole = to_whole(in_steps(value, &q), q.away);
+            store_bytes(r.z + column * int8_pixel, whole, r.room);
+        }
+    }
+}
+
+static void sum_images(const ft_call *call, int64_t task, int64_t tasks) {
+    const ft_sum_images *s = &call->sum_images;
+    int64_t from, to;
+    part(s->images * s->rows, task, tasks, &from, &to);
+    for (int64_t i = from; i < to; i++)
+        for (int64_t block = 0; block < s->blocks; block++) {
+            const int64_t row = i % s->rows, image = i / s->rows;
+            image_row r = {.room = block + 1 == s->blocks ? s->last_bytes : VL, .factors = ALL(1)};
+            if (s->source) r.source = s->source + image * s->source_image + row * s->source_row + block * s->source_block;
+            if (s->factors) r.factors = LOAD(s->factors + image * s->factors_image + block * s->factors_block);
+            if (s->residual)
+                r.residual = s->residual + image * s->residual_image + row * s->residual_row + block * s->residual_block;
+            if (s->added) {
+                r.added = s->added + image * s->added_image + block * s->added_block + s->offsets[row];
+                r.cells = s->offsets + s->rows;
+            }
+            if (s->out) r.y = s->out + image * s->out_image + row * s->out_row + block * s->out_block;
+            if (s->out_int8) r.z = (byte *)s->out_int8 + image * s->int8_image + row * s->int8_row + block * VL;
+            const int known = (s->source != 0) | (s->factors != 0) << 1 | (s->residual != 0) << 2 | (s->added != 0) << 3;
+            switch (known) {
+                case 8: sum_row(0, 0, 0, 1, s, r); break;
+                case 9: sum_row(1, 0, 0, 1, s, r); break;
+                case 7: sum_row(1, 1, 1, 0, s, r); break;
+                case 15: sum_row(1, 1, 1, 1, s, r); break;
+                default: sum_row(s->source != 0, s->factors != 0, s->residual != 0, s->added != 0, s, r);
+            }
+        }
 }
 
 /* The bytes of zero around images. */
@@ -567,6 +710,7 @@ const ft_table TABLE = {
     [FT_INT8_DEPTHWISE] = int8_depthwise,
     [FT_TO_INT8] = to_int8,
     [FT_INT8_HALO] = int8_halo,
+    [FT_SUM_IMAGES] = sum_images,
     [FT_ROUND_TO_STEPS] = round_to_steps,
     [FT_PACK_INT8] = pack_int8,
 };

@@ -1,5 +1,10 @@
 /* What only moves numbers. Included by matrices.c. */
 /* ---------------------------------------------------------------- moves */
+/* Two neighbors at a time, `count` times. */
+INLINE void copy_pairs(const float *source, float *target, int64_t source_step, int64_t target_step, int64_t count) {
+    for (int64_t i = 0; i < count; i++) memcpy(target + i * target_step, source + i * source_step, 2 * sizeof(float));
+}
+
 static void copy_strided(const ft_call *call, int64_t task, int64_t tasks) {
     const ft_copy *s = &call->copy;
     const int64_t *shape = s->shape, *xs = s->source_strides, *ys = s->out_strides;
@@ -12,16 +17,22 @@ static void copy_strided(const ft_call *call, int64_t task, int64_t tasks) {
         x += index[axis] * xs[axis], y += index[axis] * ys[axis];
     }
     const int64_t columns = shape[5], source_step = xs[5], target_step = ys[5];
-    for (int64_t row = from; row < to; row++) {
+    const int pairs = source_step == 1 && target_step == 1 && columns == 2;
+    for (int64_t row = from, taken; row < to; row += taken) {
         const float *source = s->source + x;
         float *target = s->out + y;
-        if (source_step == 1 && target_step == 1 && columns > 4) memcpy(target, source, (size_t)columns * sizeof(float));
+        const int64_t left = shape[4] - index[4];
+        taken = !pairs ? 1 : left < to - row ? left : to - row;
+        if (pairs) copy_pairs(source, target, xs[4], ys[4], taken);
+        else if (source_step == 1 && target_step == 1 && columns > 4) memcpy(target, source, (size_t)columns * sizeof(float));
         else
             for (int64_t i = 0; i < columns; i++) target[i * target_step] = source[i * source_step];
-        x += xs[4], y += ys[4]; /* to the next row, of whichever axis */
-        for (int axis = 4; axis > 0 && ++index[axis] == shape[axis]; axis--) {
+        x += taken * xs[4], y += taken * ys[4]; /* to the next row, of whichever axis */
+        index[4] += taken;
+        for (int axis = 4; axis > 0 && index[axis] == shape[axis]; axis--) {
             x += xs[axis - 1] - shape[axis] * xs[axis], y += ys[axis - 1] - shape[axis] * ys[axis];
             index[axis] = 0;
+            index[axis - 1]++;
         }
     }
 }

@@ -145,6 +145,23 @@ INLINE vec quotient(vec a, vec b) {
 INLINE vec quotient(vec a, vec b) { return a / b; }
 #endif
 
+#ifdef EXACT
+/* a / b as the division rounds it, in less time: from the rounded reciprocal of b, and the rest that this leaves (Markstein). The rest
+   is exact unless a is tiny, and a number unless a is huge; then it is the division. */
+#if VL == 16 && defined(__AVX512F__) && !defined(__clang__)
+INLINE vec exact_quotient(vec a, float b) {
+    const __m512 size = (__m512)((veci)a & INT32_MAX), inverse = _mm512_set1_ps(1 / b), guess = (__m512)a * inverse;
+    const __mmask16 doubtful = _mm512_cmp_ps_mask(size, _mm512_set1_ps(0x1p60f), _CMP_NLT_UQ) |
+                               _mm512_mask_cmp_ps_mask(_mm512_cmp_ps_mask(size, _mm512_set1_ps(0x1p-60f), _CMP_LT_OQ), size,
+                                                       _mm512_setzero_ps(), _CMP_NEQ_OQ);
+    if (__builtin_expect(doubtful || !(b > 0x1p-10f && b < 0x1p10f), 0)) return a / ALL(b);
+    return (vec)_mm512_fmadd_ps(_mm512_fnmadd_ps(guess, _mm512_set1_ps(b), (__m512)a), inverse, guess);
+}
+#else
+INLINE vec exact_quotient(vec a, float b) { return a / ALL(b); }
+#endif
+#endif
+
 /* 2^POWER e^x of an x from -87 to 88, to about one unit in the last place: x = k ln 2 + r, a polynomial in r, k into the
    exponent. A NaN stays. */
 INLINE vec exp_within(vec x, const int POWER) {
@@ -227,8 +244,8 @@ INLINE vec activate(vec x, int32_t kind, const ft_constants *c) {
         case FT_LEAKY_RELU: return CHOOSE(x < ALL(0), x * ALL(c->leaky_relu.slope), x);
         case FT_HARD_SWISH:
 #ifdef EXACT
-            return x * MIN(MAX(x + ALL(c->hard_swish.offset), ALL(0)), ALL(c->hard_swish.threshold)) /
-                   ALL(c->hard_swish.scale);
+            return exact_quotient(x * MIN(MAX(x + ALL(c->hard_swish.offset), ALL(0)), ALL(c->hard_swish.threshold)),
+                                  c->hard_swish.scale);
 #else
             return x * (MIN(MAX(x + ALL(c->hard_swish.offset), ALL(0)), ALL(c->hard_swish.threshold)) *
                         ALL(1 / c->hard_swish.scale));
