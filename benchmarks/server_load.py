@@ -148,7 +148,7 @@ class SocketTrainer(Trainer):
         super().__init__(number, trainers, mode, variables)
         metadata = ((TRAINER_KEY, str(number)), (CALL_KEY, f"load{number}-0"))
         offer = Offer.of(ask(VERSION, metadata=metadata, wait_for_ready=True))
-        found = None if offer is None else reached(offer, endpoint, 10.0)
+        found = None if offer is None else reached(offer, endpoint, 10.0, 60.0)
         assert found is not None, "the server takes no sockets"
         self.socket, self._rest, self._last, self._since = found, b"", 0, 0.0
 
