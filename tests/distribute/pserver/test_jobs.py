@@ -42,7 +42,7 @@ class Job:
         """Mean losses, and the parameters that the first trainer has at the end."""
         serving = [lambda index=index: self._serve(index) for index in range(len(self.servers))]
         training = [lambda number=number: self._train(number) for number in range(len(self.trainers))]
-        with held(self.settings.servers):
+        with held(role.main.global_block().ops[-1].get_attr("endpoint") for role in self.servers):
             Several(*serving, *training).join()
         fetched = [p.name for p in self.main.all_parameters() if self.scopes[0].find_var(p.name).is_initialized()]
         return list(self.losses.mean(axis=1)), {name: value(self.scopes[0], name) for name in fetched}
