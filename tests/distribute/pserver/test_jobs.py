@@ -16,6 +16,7 @@ from tests.distribute.pserver.support import Several
 from tests.distribute.test_training import alone, batches, network
 
 STEPS = 5
+A_JOB = 120.0  # seconds, which it needs on a machine that does much else
 
 
 def value(scope: Scope, name: str) -> Any:
@@ -43,7 +44,7 @@ class Job:
         serving = [lambda index=index: self._serve(index) for index in range(len(self.servers))]
         training = [lambda number=number: self._train(number) for number in range(len(self.trainers))]
         with held(role.main.global_block().ops[-1].get_attr("endpoint") for role in self.servers):
-            Several(*serving, *training).join()
+            Several(*serving, *training).join(A_JOB)
         fetched = [p.name for p in self.main.all_parameters() if self.scopes[0].find_var(p.name).is_initialized()]
         return list(self.losses.mean(axis=1)), {name: value(self.scopes[0], name) for name in fetched}
 
