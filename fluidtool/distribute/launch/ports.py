@@ -71,8 +71,8 @@ def free_endpoints(count: int, host: str = LOOPBACK) -> tuple[str, ...]:
 
 @contextmanager
 def held(endpoints: Iterable[str]) -> Iterator[None]:
-    """Meanwhile Linux gives these ports to nobody who asks for any port, and who would be there before the role that they are for;
-    whoever asks for one of them by its number gets it.
+    """Meanwhile Linux gives these ports to nobody who asks for any port, and who would be there before the role that they are for:
+    they go to those who ask for them by number.
     """
     with ExitStack() as stack:
         for endpoint in endpoints if sys.platform.startswith("linux") else ():

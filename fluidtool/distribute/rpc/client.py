@@ -25,7 +25,7 @@ from fluidtool.distribute.rpc.handler import (
     Value,
 )
 from fluidtool.distribute.rpc.lasting import Lasting, LastingTransport
-from fluidtool.distribute.rpc.methods import COMPLETE, JOIN, LEAVE, POSITION, ROLL, SAVE, WITHOUT_BARRIER, Method
+from fluidtool.distribute.rpc.methods import AHEAD, COMPLETE, JOIN, LEAVE, POSITION, ROLL, SAVE, WITHOUT_BARRIER, Method
 from fluidtool.distribute.rpc.options import Options, load_grpc
 from fluidtool.distribute.rpc.replicated import ReplicatedTransport
 from fluidtool.distribute.rpc.service import CALL_KEY, OWN_SERVICE, TRAINER_KEY, VERSION, WHOLE_MESSAGES, asking
@@ -179,13 +179,25 @@ class Client:
         """The trainers of the round that this step belongs to; waits until it is open. Raises LeftOut."""
         return self._asked(ROLL)
 
+    def post_next_roll(self) -> Pending:
+        """Ask for the trainers of the next step's round, after whatever was asked for in this one."""
+        with self._lock:
+            self.step += 1
+            try:
+                return self.post_get(ROLL, AHEAD, with_barrier=False)
+            finally:
+                self.step -= 1
+
+    def next_roll(self, pending: Pending) -> list[int]:
+        """The answer; nobody where no round could open. Raises LeftOut."""
+        return _numbers(self.wait_value(pending))
+
     def leave(self) -> bool:
         """Take part no more; whether this trainer has to make one more step, which the others count on."""
         return self._asked(LEAVE) == [1]
 
     def _asked(self, name: str, out_name: str = "") -> list[int]:
-        found = self.get(name, out_name, with_barrier=False)
-        return [int(number) for number in found.numpy()] if isinstance(found, LoDTensor) else []
+        return _numbers(self.get(name, out_name, with_barrier=False))
 
     # -- answers
     def wait(self, pending: Pending) -> Message:
@@ -437,6 +449,10 @@ class ReplicatedClient(Client):
             return Client(place, self.trainer_id, replace(self.options, deadline=patience, retry_times=0))
 
         return ReplicatedTransport(client_of, self._places, self.options)
+
+
+def _numbers(value: Value) -> list[int]:
+    return [int(number) for number in value.numpy()] if isinstance(value, LoDTensor) else []
 
 
 def connect(endpoint: str, trainer_id: int = 0, options: Options | None = None) -> Client:
