@@ -80,13 +80,15 @@ def job(
 @dataclass(frozen=True)
 class Speed:
     """Steps per second of a job; for a step of a trainer, milliseconds of processors of the servers, and of all roles; the last
-    loss of trainer 0.
+    loss of trainer 0. begin, end: the moments (of `time.monotonic`) between which processors were measured.
     """
 
     steps: float
     server: float
     all: float
     loss: float
+    begin: float = 0.0
+    end: float = 0.0
 
 
 def measure(
@@ -100,7 +102,7 @@ def measure(
     with job(python, module, network, mode, steps, servers, number) as roles:
         trainers = roles[servers:]
         lines: list[list[list[str]]] = [[] for _ in trainers]
-        used = []
+        used, moments = [], []
         for burst in range(BURSTS):
             for trainer in trainers:
                 _begin(trainer)
@@ -111,11 +113,12 @@ def measure(
                 found.append(words)
             if burst in (0, BURSTS - 1):
                 used.append([processor_seconds(role.pid) for role in roles])
+                moments.append(time.monotonic())
         for trainer in trainers:
             trainer.communicate(timeout=300)
     slowest = [max(float(found[n][0]) for found in lines) for n in range(1, BURSTS)]
     each = [1e3 * (after - before) / (steps * (BURSTS - 1) * number) for before, after in zip(*used, strict=True)]
-    return Speed(steps / statistics.median(slowest), sum(each[:servers]), sum(each), float(lines[0][-1][1]))
+    return Speed(steps / statistics.median(slowest), sum(each[:servers]), sum(each), float(lines[0][-1][1]), *moments)
 
 
 def _begin(trainer: subprocess.Popen[str]) -> None:

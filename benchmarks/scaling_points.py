@@ -1,14 +1,15 @@
 """Measures points of small jobs on this machine and predicts them by benchmarks.simulation:
 
-    python -m benchmarks.scaling_points                    measure (15 minutes), predict, print the table
+    python -m benchmarks.scaling_points                    measure (20 minutes), predict, print the table
     python -m benchmarks.scaling_points --save             also keep what was measured in scaling.json
     python -m benchmarks.scaling_points --quick            fewer and smaller points (about 1 minute)
     python -m benchmarks.scaling_points --runs FILE --seconds 140
                                                            a part of it: the next call with FILE goes on from there
 
 What the simulation knows are the `costs` below, each measured on a job of its own: nothing is taken from the points that it
-predicts. The speed of a rented processor changes from minute to minute, so that the jobs whose costs are taken run next to the
-points that are predicted with them, in each round anew, and what counts is the median over all rounds. A point has two
+predicts. The speed of a rented processor changes from second to second, so that it is measured during every run
+(benchmarks.pace), and all times are those of a processor as fast as the fastest was. What counts is the median of all rounds, of
+each job whose costs are taken and of each point; rounds also show how much figures differ. A point has two
 figures: the processor time that servers use for a step of a trainer, and the time of a step by the clock, which counts only
 in rounds in which nothing else ran. Exit code 1 when a figure that counts is predicted more than 15 % wrong.
 """
@@ -22,7 +23,7 @@ import os
 import platform
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -140,14 +141,21 @@ def measure(points: Sequence[Point], rounds: int, runs: Runs) -> dict[str, Any] 
             for point in [*known_by(group), *members]:
                 if not runs.make(number, point, f"round {number + 1} of {rounds}"):
                     return None
-    cores = os.cpu_count() or 1
+    cores, found = os.cpu_count() or 1, [runs.of_round(number) for number in range(rounds)]
     return {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "machine": f"{cores} virtual CPUs ({processor()})",
         "software": f"Python {platform.python_version()}",
         "cores": cores,
-        "rounds": [round_of(points, runs.of_round(number), cores) for number in range(rounds)],
+        "typical": round_of(points, {point: typical([each[point] for each in found]) for point in found[0]}, cores),
+        "rounds": [round_of(points, each, cores) for each in found],
     }
+
+
+def typical(runs: Sequence[Run]) -> Run:
+    """The median of each figure, in runs in which nothing else ran if there are any."""
+    quiet = [run for run in runs if run.foreign <= QUIET] or runs
+    return Run(*(median(values) for values in zip(*map(astuple, quiet), strict=True)))
 
 
 def round_of(points: Sequence[Point], runs: Mapping[Point, Run], cores: int) -> dict[str, Any]:
@@ -193,14 +201,14 @@ def predicted(point: Point, known: dict[str, Any], cores: int) -> Point:
 
 
 def message_seconds(found: dict[str, Any]) -> float:
-    """Processor seconds of a synchronous server for a small message of a step of fourteen: the median of the rounds."""
-    loads = [each["costs"]["loads"]["sync"] for each in found["rounds"]]
-    return float(median(load["wake"] / 14 + load["message"] for load in loads))
+    """Processor seconds of a synchronous server for a small message of a step of fourteen."""
+    load = found["typical"]["costs"]["loads"]["sync"]
+    return float(load["wake"] / 14 + load["message"])
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One figure of a point: medians over the rounds that count. ratios: predicted to measured, in each."""
+    """One figure of a point: by medians over the rounds that count. ratios: predicted to measured, in each round by itself."""
 
     guess: float
     real: float
@@ -209,29 +217,36 @@ class Compared:
     @property
     def error(self) -> float:
         """By how much of itself the figure is predicted wrong."""
-        return median(self.ratios) - 1
+        return self.guess / self.real - 1
 
 
 def compared(found: dict[str, Any]) -> dict[Point, tuple[Compared, Compared | None]]:
     """Of each point the time of servers, and that of a step by the clock; None where no round was quiet."""
-    pairs: dict[Point, list[tuple[Point, Point]]] = {}
-    for each in found["rounds"]:
-        for values in each["points"]:
-            real = Point(**values)
-            key = replace(real, seconds=0.0, server=0.0, foreign=0.0)
-            pairs.setdefault(key, []).append((predicted(real, each["costs"], found["cores"]), real))
-    return {key: (_compared(of, "server"), _by_the_clock(of)) for key, of in pairs.items()}
+    rounds = [_pairs(each, found["cores"]) for each in found["rounds"]]
+    figures: dict[Point, tuple[Compared, Compared | None]] = {}
+    for key, (guess, real) in _pairs(found["typical"], found["cores"]).items():
+        each = [of[key] for of in rounds]
+        quiet = [pair for pair in each if pair[1].foreign <= QUIET]
+        by_the_clock = _compared(guess, real, quiet, "seconds") if quiet else None
+        figures[key] = _compared(guess, real, each, "server"), by_the_clock
+    return figures
 
 
-def _by_the_clock(pairs: Sequence[tuple[Point, Point]]) -> Compared | None:
-    quiet = [pair for pair in pairs if pair[1].foreign <= QUIET]
-    return _compared(quiet, "seconds") if quiet else None
+Pair = tuple[Point, Point]  # as predicted, and as measured
 
 
-def _compared(pairs: Sequence[tuple[Point, Point]], name: str) -> Compared:
-    values = [(getattr(guess, name), getattr(real, name)) for guess, real in pairs]
-    guesses, reals = zip(*values, strict=True)
-    return Compared(median(guesses), median(reals), tuple(guess / real for guess, real in values))
+def _pairs(each: dict[str, Any], cores: int) -> dict[Point, Pair]:
+    """The points of a round."""
+    found = {}
+    for values in each["points"]:
+        real = Point(**values)
+        found[replace(real, seconds=0.0, server=0.0, foreign=0.0)] = predicted(real, each["costs"], cores), real
+    return found
+
+
+def _compared(guess: Point, real: Point, rounds: Sequence[Pair], name: str) -> Compared:
+    ratios = tuple(getattr(one, name) / getattr(other, name) for one, other in rounds)
+    return Compared(getattr(guess, name), getattr(real, name), ratios)
 
 
 def table(found: dict[str, Any]) -> str:

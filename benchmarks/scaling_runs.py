@@ -11,10 +11,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from benchmarks import distributed, server_load
+from benchmarks.pace import paced, processors
 from benchmarks.rounds import cpu_of_all
 
 JOB_STEPS = {"mlp": 60, "sparse_ctr": 30}
-LOAD_MESSAGES = 60_000
+LOAD_MESSAGES = 120_000
 QUIET = 0.15  # of the processors, that others may use before a run is made again
 TRIES = 2
 
@@ -43,13 +44,22 @@ class Point:
 @dataclass(frozen=True, slots=True)
 class Run:
     """What one run of a job gave: seconds of a step, and processor seconds for a step of a trainer: of servers, of a trainer.
-    foreign: the part of the processors that others used meanwhile.
+    foreign: the part of the processors that others used meanwhile. pace, own_pace: seconds of a small work meanwhile
+    (benchmarks.pace), where the server ran and where trainers did.
     """
 
     seconds: float
     server: float
     own: float
     foreign: float = 0.0
+    pace: float = 1.0
+    own_pace: float = 1.0
+
+    def at(self, pace: float) -> Run:
+        """What it would have taken on processors of this pace. A step has the pace of those who work in it, as much as they do."""
+        server, own = pace * self.server / self.pace, pace * self.own / self.own_pace
+        by = (server + own) / (self.server + self.own)
+        return Run(by * self.seconds, server, own, self.foreign, pace, pace)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,17 +84,25 @@ class Usage:
 def run(point: Point) -> Run:
     """Run a job once."""
     usage = Usage.now()
-    found = _load(point) if point.variables else _job(point)
-    return replace(found, foreign=usage.foreign())
+    with paced() as pace:
+        found, span, on = _load(point) if point.variables else _job(point)
+    places = (None, None) if on is None else map(processors().index, on)
+    paces = [pace.during(*span, place) for place in places]
+    return replace(found, foreign=usage.foreign(), pace=paces[0], own_pace=paces[1])
 
 
-def _load(point: Point) -> Run:
-    found = server_load.measure(point.trainers, point.mode, LOAD_MESSAGES, variables=point.variables)
+Made = tuple[Run, tuple[float, float], tuple[int, int] | None]  # from when to when, and on which processors
+
+
+def _load(point: Point) -> Made:
+    """The server and what plays the trainers have a processor each, where there are two."""
+    on = (processors()[0], processors()[-1]) if len(processors()) > 1 else None
+    found = server_load.measure(point.trainers, point.mode, LOAD_MESSAGES, variables=point.variables, on=on)
     each = 1e-6 * point.messages
-    return Run(found["step"], each * found["us"], each * found["own_us"])
+    return Run(found["step"], each * found["us"], each * found["own_us"]), (found["begin"], found["end"]), on
 
 
-def _job(point: Point) -> Run:
+def _job(point: Point) -> Made:
     speed = distributed.measure(
         sys.executable,
         "fluidtool.fluid",
@@ -94,7 +112,8 @@ def _job(point: Point) -> Run:
         point.trainers,
         JOB_STEPS[point.name],
     )
-    return Run(1 / speed.steps, 1e-3 * speed.server, 1e-3 * (speed.all - speed.server))
+    run = Run(1 / speed.steps, 1e-3 * speed.server, 1e-3 * (speed.all - speed.server))
+    return run, (speed.begin, speed.end), None
 
 
 class Runs:
@@ -131,9 +150,10 @@ class Runs:
                 file.write(f"{line}\n")
 
     def of_round(self, number: int) -> dict[Point, Run]:
-        """The quietest run of each job of a round."""
+        """The quietest run of each job of a round, as if all had run on processors as fast as the fastest of all."""
+        fastest = min(min(found.pace, found.own_pace) for runs in self._found.values() for found in runs)
         return {
-            point: min(runs, key=lambda found: found.foreign)
+            point: min(runs, key=lambda found: found.foreign).at(fastest)
             for (of, point), runs in self._found.items()
             if of == number and runs
         }

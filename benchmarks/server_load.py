@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import selectors
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from struct import Struct
 from typing import Any
 
@@ -148,7 +150,7 @@ class SocketTrainer(Trainer):
         super().__init__(number, trainers, mode, variables)
         metadata = ((TRAINER_KEY, str(number)), (CALL_KEY, f"load{number}-0"))
         offer = Offer.of(ask(VERSION, metadata=metadata, wait_for_ready=True))
-        found = None if offer is None else reached(offer, endpoint, 10.0)
+        found = None if offer is None else reached(offer, endpoint, 10.0, 60.0)
         assert found is not None, "the server takes no sockets"
         self.socket, self._rest, self._last, self._since = found, b"", 0, 0.0
 
@@ -199,7 +201,10 @@ def results(players: Sequence[Trainer], used: float, own: float, took: float, st
     """What one load gave. used, own: processor seconds of the server, and of this process."""
     count = len(players) * steps * players[0].messages
     times = [seconds for player in players for seconds in player.times]
+    end = time.monotonic()
     return {
+        "begin": end - took,
+        "end": end,
         "us": 1e6 * used / count,
         "own_us": 1e6 * own / count,
         "step": took / steps,
@@ -278,9 +283,14 @@ def exchange(selector: selectors.BaseSelector, players: Sequence[SocketTrainer],
 
 
 def measure(
-    trainers: int, mode: str, messages: int, way: str = "socket", variables: int = VARIABLES
+    trainers: int,
+    mode: str,
+    messages: int,
+    way: str = "socket",
+    variables: int = VARIABLES,
+    on: tuple[int, int] | None = None,
 ) -> dict[str, float]:
-    """One server, one load."""
+    """One server, one load. on: the processors of the server and of this process meanwhile."""
     endpoint = free_endpoints(1)
     command = [
         sys.executable,
@@ -295,7 +305,7 @@ def measure(
         "--variables",
         str(variables),
     ]
-    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as server:
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as server, kept_on(server.pid, on):
         try:
             given = endpoint, server.pid, trainers, mode, messages, variables
             found = load_sockets(*given) if way == "socket" else asyncio.run(load_streams(*given))
@@ -303,6 +313,21 @@ def measure(
         finally:
             server.kill()
     return found
+
+
+@contextmanager
+def kept_on(server: int, on: tuple[int, int] | None) -> Iterator[None]:
+    """Keep the server and this process on one processor each."""
+    if on is None or not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    for process, processor in ((server, on[0]), (0, on[1])):
+        os.sched_setaffinity(process, {processor})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def main() -> None:

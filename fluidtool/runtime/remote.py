@@ -123,6 +123,7 @@ class Servers:
         self._numbered: list[Client] = []
         self._joined: list[Client] = []  # the servers of an elastic job, the one that keeps the roll first
         self._term = 0
+        self._ahead: Pending | None = None  # the question who takes part in the next round
 
     def send(self, op: Operator, variables: Sequence[tuple[RemoteVariable, Any]]) -> None:
         """Send values; a refusal is raised by the next barrier or read."""
@@ -169,6 +170,7 @@ class Servers:
             client = self._client(op, variable.endpoint)
             asked = self._announced.setdefault((client.endpoint, client.trainer_id), {})
             asked[variable.name, variable.out_name] = client.post_get(variable.name, variable.out_name)
+        self._ask_ahead()
 
     def receive(self, op: Operator, variables: Sequence[RemoteVariable], with_barrier: bool = True) -> list[Any]:
         """The values, in order."""
@@ -180,7 +182,15 @@ class Servers:
             if pending is None:
                 pending = client.post_get(variable.name, variable.out_name, with_barrier=with_barrier)
             waiting.append((client, pending))
+        if with_barrier:
+            self._ask_ahead()
         return self._arrived(client.wait_value(pending) for client, pending in waiting)
+
+    def _ask_ahead(self) -> None:
+        """Behind the parameters of this step, ask who takes part in the next round, which is known when they are: one wait less."""
+        if self._joined and self._ahead is None:
+            self._ahead = self._joined[0].post_next_roll()
+            self._joined[0].flush()
 
     def prefetch(self, op: Operator, requests: Sequence[tuple[RemoteVariable, Any]]) -> list[Any]:
         """The values that servers compute from ids, in order."""
@@ -246,7 +256,9 @@ class Servers:
     def roll(self) -> list[int]:
         """The trainers of this step's round; waits until it is open. Raises LeftOut."""
         begin = perf_counter()
-        found = self._joined[0].roll()
+        ahead, self._ahead = self._ahead, None
+        first = self._joined[0]
+        found = ([] if ahead is None else first.next_roll(ahead)) or first.roll()
         self.waited += perf_counter() - begin
         return found
 
@@ -293,7 +305,7 @@ class Servers:
         self._connections.drop(used)
 
     def _forget(self) -> None:
-        self._used, self._numbered, self._joined = set(), [], []
+        self._used, self._numbered, self._joined, self._ahead = set(), [], [], None
         self._announced.clear()
 
     def _arrived(self, values: Iterable[Any]) -> list[Any]:

@@ -16,7 +16,7 @@ from fluidtool.distribute.launch.claims import claimed
 from fluidtool.distribute.launch.contract import RESTARTS
 from fluidtool.distribute.launch.local import LocalEngine
 from fluidtool.distribute.launch.plans import Role, base_environment, with_metrics, with_variables
-from fluidtool.distribute.launch.ports import await_names, check_free, free_endpoints, loopback_endpoints
+from fluidtool.distribute.launch.ports import await_names, check_free, free_endpoints, held, loopback_endpoints
 from fluidtool.distribute.launch.recovery import NothingSaved, Recovery, SavedByAll, SavedByServers, SavedIn
 from fluidtool.distribute.launch.status import Outcome, RoleStatus, View
 from fluidtool.distribute.launch.supervisor import Engine, Options, Supervisor
@@ -152,7 +152,8 @@ def _locally(blueprint: Blueprint, options: LaunchOptions, show: Show, _: Play |
     names = [member.name for member in blueprint.cluster(endpoints).members()]
     _check_saved(blueprint, names, options.resume)
     check_free(endpoints)
-    with tempfile.TemporaryDirectory(prefix="fluidtool-launch-") as name:
+    chosen = () if blueprint.is_script or not options.any_ports else (*endpoints, *others)
+    with tempfile.TemporaryDirectory(prefix="fluidtool-launch-") as name, held(chosen):
         roles = blueprint.roles(endpoints, Path(name), others)
         engine = LocalEngine(Path(name), base_environment(len(roles)))
         return _supervise(roles, engine, blueprint, options, show)

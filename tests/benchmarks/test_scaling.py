@@ -7,12 +7,14 @@ import math
 import re
 import subprocess
 import sys
+import time
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from benchmarks.pace import paced, processors
 from benchmarks.scaling import (
     FILE,
     WORKERS,
@@ -39,6 +41,7 @@ from benchmarks.scaling_points import (
     predicted,
     rates,
     table,
+    typical,
 )
 from benchmarks.scaling_runs import Point, Run, Runs
 from benchmarks.simulation import Network
@@ -155,8 +158,9 @@ def test_roles_share_the_cores_of_their_machine() -> None:
     assert many < few and few == pytest.approx(4 * (0.01 + 0.004) / 2 + 0.001, rel=0.2)
 
 
-def found_with(*points: Point, rounds: int = 1) -> dict[str, Any]:
-    return {"cores": 2, "rounds": [{"costs": KNOWN, "points": [asdict(point) for point in points]}] * rounds}
+def found_with(*points: Point) -> dict[str, Any]:
+    each = {"costs": KNOWN, "points": [asdict(point) for point in points]}
+    return {"cores": 2, "typical": each, "rounds": [each]}
 
 
 def measured(factor: float = 1.0, foreign: float = 0.0) -> Point:
@@ -176,8 +180,9 @@ def test_a_step_by_the_clock_counts_only_where_nothing_else_ran() -> None:
     assert "| – | – | – |" in table(found)
 
 
-def test_the_median_of_the_rounds_counts() -> None:
-    found = {"cores": 2, "rounds": [found_with(measured(by))["rounds"][0] for by in (1.0, 1.1, 1.9)]}
+def test_the_median_counts_and_rounds_show_how_much_figures_differ() -> None:
+    found = found_with(measured(1.1))
+    found["rounds"] = [found_with(measured(by))["typical"] for by in (1.0, 1.1, 1.9)]
     ((servers, _),) = compared(found).values()
     assert servers.error == pytest.approx(0.1)
     assert "+10% (+0% to +90%)" in table(found)
@@ -235,3 +240,31 @@ def test_a_run_beside_other_work_is_made_again_and_the_quietest_counts(monkeypat
     assert runs.of_round(0)[JOBS[0]].foreign == 0.3  # of two
     assert runs.of_round(1)[JOBS[0]].foreign == 0.02
     assert next(foreign) == 0.0
+
+
+def test_times_are_those_of_a_processor_as_fast_as_the_fastest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server of the slow run needs twice as long, what plays its trainers 1.5 times; a step has the pace of both."""
+    made = iter([Run(1.0, 3.0, 1.0, 0.0, 4e-4, 4e-4), Run(1.875, 6.0, 1.5, 0.0, 8e-4, 6e-4)])
+    monkeypatch.setattr("benchmarks.scaling_runs.run", lambda point: next(made))
+    runs = Runs()
+    assert runs.make(0, JOBS[0], "round 1") and runs.make(0, JOBS[1], "round 1")
+    found = runs.of_round(0)
+    assert asdict(found[JOBS[1]]) == pytest.approx(asdict(found[JOBS[0]]))
+
+
+def test_the_typical_run_is_the_median_of_those_beside_which_nothing_ran() -> None:
+    runs = [Run(seconds, 1.0, 1.0, foreign) for seconds, foreign in ((9.0, 0.9), (1.0, 0.0), (2.0, 0.1), (4.0, 0.0))]
+    assert typical(runs).seconds == 2.0
+    assert typical(runs[:1]).seconds == 9.0
+
+
+def test_every_processor_is_watched_meanwhile() -> None:
+    with paced() as pace:
+        begin = time.monotonic()
+        time.sleep(0.5)
+        end = time.monotonic()
+        time.sleep(0.1)
+    assert len(pace.samples) == len(processors())
+    assert 0 < pace.during(begin, end) < 0.1
+    whole = [pace.during(begin, end, place) for place in range(len(pace.samples))]
+    assert pace.during(begin, end) == pytest.approx(sum(whole) / len(whole))

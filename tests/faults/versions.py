@@ -113,7 +113,7 @@ def other_packets(server: Server, keeper: Keeper, dice: random.Random) -> list[s
         ask = channel.unary_unary(f"/{OWN_SERVICE}/Socket")
         offer = Offer.of(ask(VERSION, timeout=60, metadata=((TRAINER_KEY, "0"), (CALL_KEY, "odd-0"))))
     assert offer is not None
-    found = reached(offer, server.endpoint, 60.0)
+    found = reached(offer, server.endpoint, 60.0, 60.0)
     if found is None:
         return ["no socket"]
     found.settimeout(60.0)

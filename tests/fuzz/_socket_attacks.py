@@ -62,7 +62,7 @@ def let_in(port: int, token: str, source: random.Random) -> socket.socket | None
     with suppress(grpc.RpcError), grpc.insecure_channel(f"127.0.0.1:{port}", options=own) as channel:
         ask = channel.unary_unary(f"/{OWN_SERVICE}/Socket")
         offer = Offer.of(ask(VERSION, timeout=5, metadata=metadata))
-        return None if offer is None else reached(offer, f"127.0.0.1:{port}", 5.0)
+        return None if offer is None else reached(offer, f"127.0.0.1:{port}", 5.0, 60.0)
     return None
 
 

@@ -6,8 +6,8 @@ import errno
 import socket
 import sys
 import time
-from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 
 from fluidtool.distribute.endpoints import host_and_port
 from fluidtool.errors import Hint, UsageError
@@ -67,6 +67,17 @@ def free_endpoints(count: int, host: str = LOOPBACK) -> tuple[str, ...]:
     with ExitStack() as stack:
         held = [stack.enter_context(_bound(host, 0)) for _ in range(count)]
         return tuple(f"{host}:{each.getsockname()[1]}" for each in held)
+
+
+@contextmanager
+def held(endpoints: Iterable[str]) -> Iterator[None]:
+    """Meanwhile Linux gives these ports to nobody who asks for any port, and who would be there before the role that they are for:
+    they go to those who ask for them by number.
+    """
+    with ExitStack() as stack:
+        for endpoint in endpoints if sys.platform.startswith("linux") else ():
+            stack.enter_context(_bound(*host_and_port(endpoint)))
+        yield
 
 
 def loopback_endpoints(count: int, port: int | None) -> tuple[str, ...]:

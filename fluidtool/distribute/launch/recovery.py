@@ -167,6 +167,12 @@ class Recovery:
             return False
         return running >= self.least or (not running and done > 0)
 
+    def ends_without(self, failed: Role, trainers: Collection[bool]) -> bool:
+        """Whether the job is over, and has all that it was for. trainers: whether each has ended well. A server that saves
+        checkpoints may have been about to save its last one.
+        """
+        return failed.kind == PSERVER and isinstance(self.saved, NothingSaved) and bool(trainers) and all(trainers)
+
     def refusal(self) -> str:
         """Why `after` gave up."""
         if self.elsewhere:

@@ -228,6 +228,12 @@ class Supervisor:
         if self.recovery.survives(failed.role, code, self._well()):
             self._replace(failed, code, what)
             return None
+        trainers = [
+            each.state == DONE and each.exit_code == 0 for each in self._status.values() if each.kind == TRAINER
+        ]
+        if self.recovery.ends_without(failed.role, trainers):
+            self._do_without(failed, code, what, "all trainers are done, and the job ends without it")
+            return None
         if self.recovery.replicas and failed.role.kind == PSERVER:
             what += f"; no copy of {saved_as(failed.role.name)} has its values any more, only checkpoints do"
         others = [each for each in self._status.values() if each.kind == TRAINER and each is not failed.status]
@@ -273,9 +279,8 @@ class Supervisor:
         else:
             self._restart(restart, failed, code, what)
 
-    def _do_without(self, failed: _Running, code: int, what: str) -> None:
-        text = f"{what}; the job continues without it"
-        self.view.event(text, event="without", role=failed.role.name, exit_code=code)
+    def _do_without(self, failed: _Running, code: int, what: str, why: str = "the job continues without it") -> None:
+        self.view.event(f"{what}; {why}", event="without", role=failed.role.name, exit_code=code)
 
     def _may_join(self, failed: RoleStatus) -> bool:
         """Whether the others seem well: all servers run, and `failed` did not fail again without a single step."""

@@ -18,13 +18,13 @@ import numpy as np
 
 from fluidtool.distribute.pserver.attendance import Attendance
 from fluidtool.distribute.pserver.expected import Expected
+from fluidtool.distribute.pserver.in_rounds import RoundServer
 from fluidtool.distribute.pserver.limits import Limits
 from fluidtool.distribute.pserver.roll import Terms, Verdict, verdict
 from fluidtool.distribute.pserver.roster import Roster
 from fluidtool.distribute.pserver.rounds import Asked
-from fluidtool.distribute.pserver.server import ParameterServer
 from fluidtool.distribute.pserver.store import Store
-from fluidtool.distribute.rpc.handler import Barrier, Call, LeftOut, Message, NotFound, Refused, Value
+from fluidtool.distribute.rpc.handler import Barrier, Call, LeftOut, Message, Refused, Value
 from fluidtool.distribute.rpc.methods import CLOSED, JOIN, LEAVE, ROLL
 from fluidtool.tensor import LoDTensor, SelectedRows
 
@@ -32,7 +32,7 @@ CONTROLS = frozenset({JOIN, ROLL, LEAVE, CLOSED})
 Key = tuple[str, int, int]  # variable, trainer, term
 
 
-class ElasticServer(ParameterServer):
+class ElasticServer(RoundServer):
     """What all servers of an elastic job do. updated: the last round whose update is done."""
 
     def __init__(
@@ -47,8 +47,7 @@ class ElasticServer(ParameterServer):
         first_round: int = 0,
         after_round: Callable[[int], None] = lambda number: None,
     ) -> None:
-        super().__init__(store, roster, limits, endpoint)
-        self._expected, self._update, self._after_round = expected, update, after_round
+        super().__init__(store, roster, limits, endpoint, expected, update, after_round=after_round)
         self.updated = first_round
         self._received: dict[int, dict[Key, Value]] = {}
 
@@ -131,12 +130,7 @@ class ElasticServer(ParameterServer):
     def send(self, message: Message, call: Call) -> None:
         """Keep a gradient for its round; one of a round that is updated counts no more, and is dropped."""
         trainer = self.roster.heard(call, message)
-        expected = self._expected.get(message.name)
-        if expected is None:
-            raise NotFound(
-                f"the server at {self.endpoint} takes no variable {message.name}; it takes {', '.join(self._expected)}"
-            )
-        value = self.store.on_device(expected.check(message))
+        value = self._checked(message)
         assert trainer is not None
         with self._lock:
             if self._admit(Asked.GRADIENT, call, trainer):
@@ -147,43 +141,18 @@ class ElasticServer(ParameterServer):
         self.roster.heard(call)
         self._check_running()
 
-    def get(self, request: Message, call: Call) -> Value:
-        """A parameter as the round of the caller's step left it."""
-        trainer = self.roster.heard(call, request)
-        self.store.check(request.name)
-        with self._lock:
-            self._read(Asked.PARAMETER, call, trainer)
-            return self.store.value(request.name)
-
-    def prefetch(self, request: Message, call: Call) -> Value:
-        """The rows of a table as the round before the caller's step left them."""
-        self._await_rows(request, call)
-        return self.store.look_up(request)
-
-    def checkpoint(self, request: Message, call: Call) -> None:
-        """Save the lookup table as the last round left it."""
-        self._await_rows(request, call)
-        self.store.save_table(request.out_name)
-
     def get_without_barrier(self, request: Message, call: Call) -> Value:
         """The value of a variable as the round before left it, or what roles of an elastic job ask each other."""
         if request.name in CONTROLS:
             self._check_running()
             return LoDTensor(np.array(self._control(request, call), np.int64))
-        self._await_rows(request, call)
-        return self.store.value(request.name)
+        return super().get_without_barrier(request, call)
 
     def _control(self, request: Message, call: Call) -> list[int]:
         raise Refused(
             f"the server at {self.endpoint} keeps no roll, as it is not the first one of its job; give all roles the same "
             "list of servers"
         )
-
-    def _await_rows(self, request: Message, call: Call) -> None:
-        """The next update waits for this trainer, so that the lock can be left."""
-        trainer = self.roster.heard(call, request)
-        with self._lock:
-            self._read(Asked.ROWS, call, trainer)
 
     def _forget(self, trainer: int, call: Call) -> None:
         """The roll decides."""

@@ -16,7 +16,7 @@ from fluidtool.distribute.pserver.limits import DEADLINE, SILENCE
 from fluidtool.distribute.pserver.roll import Roll, Terms, numbers_of
 from fluidtool.distribute.pserver.stragglers import StragglerPolicy, Stragglers
 from fluidtool.distribute.rpc.handler import Barrier, Call, Gone, LeftOut, Message, Refused
-from fluidtool.distribute.rpc.methods import CLOSED, JOIN, LEAVE
+from fluidtool.distribute.rpc.methods import AHEAD, CLOSED, JOIN, LEAVE
 
 TERMS = 1 << 20  # the first term is below: no trainer of an earlier run of the servers has it
 TOLD = 2.0  # seconds that other servers have to learn that the job is over
@@ -118,6 +118,8 @@ class Registrar(ElasticServer):
         if waited > self.limits.deadline:
             for trainer in roll.missing:
                 self._leave_out(trainer, f"the others have waited for {waited:.0f} s ({DEADLINE})")
+        if roll.is_stuck:
+            self._wake()
         if not (roll.is_open or roll.is_updating) and now - self._opened > self.limits.silence:
             raise Gone(
                 f"the server at {self.endpoint} gives up: for {now - self._opened:.0f} s there were fewer trainers than the "
@@ -188,9 +190,17 @@ class Registrar(ElasticServer):
         if request.name == LEAVE:
             return self._leave(trainer, call)
         with self._lock:
-            self._due(call, lambda: self.roll.is_open and self.roll.number >= call.round, trainer)
+            roll, is_ahead = self.roll, request.out_name == AHEAD
+
+            def is_open() -> bool:
+                return roll.is_open and roll.number >= call.round
+
+            # A trainer that asks ahead may leave, or finish, with its next call, which waits behind this one.
+            self._due(call, lambda: is_open() or (is_ahead and roll.number >= call.round and roll.is_stuck), trainer)
+            if not is_open():
+                return []
             self.stragglers.begin(trainer, self.roster.clock())
-            return sorted(self.roll.members)
+            return sorted(roll.members)
 
     def _join(self, process: str, trainer: int, call: Call) -> list[int]:
         """Let a trainer in when a round opens: its term, and the round whose parameters it begins with."""

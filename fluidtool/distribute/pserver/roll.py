@@ -139,6 +139,11 @@ class Roll:
             return False
         return bool(self._entering()) or len(self.members) >= max(self.least, 1)
 
+    @property
+    def is_stuck(self) -> bool:
+        """Whether no round is open, and none may open with those who are there."""
+        return not (self.is_open or self.is_updating or self.can_open)
+
     def _entering(self) -> list[int]:
         """Who enters the next round; all that are there, if it could not open without them."""
         due = [trainer for trainer, each in self.joining.items() if each.number <= self.number]

@@ -7,16 +7,16 @@ from collections.abc import Callable, Mapping
 from fluidtool.distribute.metrics.exposition import Family
 from fluidtool.distribute.metrics.roles import of_trainers
 from fluidtool.distribute.pserver.expected import Expected
+from fluidtool.distribute.pserver.in_rounds import RoundServer
 from fluidtool.distribute.pserver.limits import Limits
 from fluidtool.distribute.pserver.roster import Roster
 from fluidtool.distribute.pserver.rounds import Asked, Phase, Rounds
-from fluidtool.distribute.pserver.server import ParameterServer
 from fluidtool.distribute.pserver.store import Store
 from fluidtool.distribute.pserver.stragglers import Watch
-from fluidtool.distribute.rpc.handler import Barrier, Call, Message, NotFound, Refused, Value
+from fluidtool.distribute.rpc.handler import Barrier, Call, Message, Refused, Value
 
 
-class SynchronousServer(ParameterServer):
+class SynchronousServer(RoundServer):
     """Rounds as Paddle 1.8.5 runs them, with these repairs, which a conforming peer does not see.
 
     Nothing of one round counts in another, so that the contribution of a trainer that completed stops; the factor by
@@ -38,8 +38,7 @@ class SynchronousServer(ParameterServer):
         after_round: Callable[[int], None] = lambda number: None,
         watch: Watch | None = None,
     ) -> None:
-        super().__init__(store, roster, limits, endpoint)
-        self._expected, self._update, self._after_round = expected, update, after_round
+        super().__init__(store, roster, limits, endpoint, expected, update, after_round=after_round)
         self.watch, self._first = watch, first_round
         self.rounds = Rounds(first_round)
         self._received: dict[str, tuple[Value, int | None]] = {}
@@ -133,15 +132,13 @@ class SynchronousServer(ParameterServer):
         if not self.rounds.ready(due):
             self._wait(lambda: self.rounds.ready(due), call, trainer)
 
+    def _read(self, asked: Asked, call: Call, trainer: int | None) -> None:
+        self._admit(asked, call, trainer)
+
     def send(self, message: Message, call: Call) -> None:
         """Keep a gradient for the round; the value must be what was declared."""
         trainer = self.roster.heard(call, message)
-        expected = self._expected.get(message.name)
-        if expected is None:
-            raise NotFound(
-                f"the server at {self.endpoint} takes no variable {message.name}; it takes {', '.join(self._expected)}"
-            )
-        value = self.store.on_device(expected.check(message))
+        value = self._checked(message)
         with self._lock:
             if self._stopped or call.sequence != self.rounds.receiving:  # mostly it is, and waits for nothing
                 self._admit(Asked.GRADIENT, call, trainer)
@@ -158,35 +155,6 @@ class SynchronousServer(ParameterServer):
                 self.watch.arrive(trainer)
             if self._all_sent() if sends else self._all_fetched():
                 self._arrived.notify_all()
-
-    def get(self, request: Message, call: Call) -> Value:
-        """A parameter of the round, as soon as it is updated."""
-        trainer = self.roster.heard(call, request)
-        self.store.check(request.name)
-        with self._lock:
-            self._admit(Asked.PARAMETER, call, trainer)
-            return self.store.value(request.name)
-
-    def get_without_barrier(self, request: Message, call: Call) -> Value:
-        """The value of a variable as the last round left it."""
-        self._await_rows(request, call)
-        return self.store.value(request.name)
-
-    def prefetch(self, request: Message, call: Call) -> Value:
-        """The rows of a table as the last round left them."""
-        self._await_rows(request, call)
-        return self.store.look_up(request)
-
-    def checkpoint(self, request: Message, call: Call) -> None:
-        """Save the lookup table as the last round left it."""
-        self._await_rows(request, call)
-        self.store.save_table(request.out_name)
-
-    def _await_rows(self, request: Message, call: Call) -> None:
-        """Wait for the update before; the next one waits for this trainer, so that the lock can be left."""
-        trainer = self.roster.heard(call, request)
-        with self._lock:
-            self._admit(Asked.ROWS, call, trainer)
 
     def _forget(self, trainer: int, call: Call) -> None:
         """Paddle's trainers complete after their fetch, which the round has counted already."""

@@ -12,12 +12,23 @@ from dataclasses import replace
 from typing import Any
 
 from fluidtool.distribute.rpc.calls import Pending, Transport, UnaryTransport
-from fluidtool.distribute.rpc.handler import NUMBERED, TERM, Barrier, Message, NotFound, Refused, RemoteError, Value
+from fluidtool.distribute.rpc.handler import (
+    NUMBERED,
+    TERM,
+    Barrier,
+    Gone,
+    Late,
+    Message,
+    NotFound,
+    Refused,
+    RemoteError,
+    Value,
+)
 from fluidtool.distribute.rpc.lasting import Lasting, LastingTransport
-from fluidtool.distribute.rpc.methods import COMPLETE, JOIN, LEAVE, POSITION, ROLL, SAVE, WITHOUT_BARRIER, Method
+from fluidtool.distribute.rpc.methods import AHEAD, COMPLETE, JOIN, LEAVE, POSITION, ROLL, SAVE, WITHOUT_BARRIER, Method
 from fluidtool.distribute.rpc.options import Options, load_grpc
 from fluidtool.distribute.rpc.replicated import ReplicatedTransport
-from fluidtool.distribute.rpc.service import CALL_KEY, OWN_SERVICE, TRAINER_KEY, VERSION, WHOLE_MESSAGES
+from fluidtool.distribute.rpc.service import CALL_KEY, OWN_SERVICE, TRAINER_KEY, VERSION, WHOLE_MESSAGES, asking
 from fluidtool.distribute.rpc.sockets.line import Line, Lines
 from fluidtool.distribute.rpc.sockets.memory import Memory
 from fluidtool.distribute.rpc.sockets.offers import Offer, reached
@@ -28,6 +39,7 @@ from fluidtool.tensor import LoDTensor
 
 REACHED = 2.0  # seconds that a socket of a server has to let a client in
 LOOK = 5.0  # seconds after which it is found out why a server does not answer
+PROCESS = secrets.token_hex(8)  # a child of a fork has the same: its parent's connections are still there
 CHANNEL = (
     *WHOLE_MESSAGES,
     ("grpc.enable_http_proxy", 0),
@@ -51,11 +63,14 @@ class Client:
         self.options = Options() if options is None else options
         self.step = self.options.first_step
         self._grpc = load_grpc()
-        self._name = secrets.token_hex(8)
+        self._name = f"{PROCESS}.{secrets.token_hex(8)}"
         self._numbers = itertools.count(1)
         self._unanswered: list[Pending] = []
         self._lock = threading.RLock()
         self._channel = self._connect()
+        self._streams: Any = (
+            None  # the channel of streams, which asks whether the server is there; Paddle's would refuse that
+        )
         self._transport: Transport | None = None
 
     # -- what a trainer says
@@ -164,13 +179,25 @@ class Client:
         """The trainers of the round that this step belongs to; waits until it is open. Raises LeftOut."""
         return self._asked(ROLL)
 
+    def post_next_roll(self) -> Pending:
+        """Ask for the trainers of the next step's round, after whatever was asked for in this one."""
+        with self._lock:
+            self.step += 1
+            try:
+                return self.post_get(ROLL, AHEAD, with_barrier=False)
+            finally:
+                self.step -= 1
+
+    def next_roll(self, pending: Pending) -> list[int]:
+        """The answer; nobody where no round could open. Raises LeftOut."""
+        return _numbers(self.wait_value(pending))
+
     def leave(self) -> bool:
         """Take part no more; whether this trainer has to make one more step, which the others count on."""
         return self._asked(LEAVE) == [1]
 
     def _asked(self, name: str, out_name: str = "") -> list[int]:
-        found = self.get(name, out_name, with_barrier=False)
-        return [int(number) for number in found.numpy()] if isinstance(found, LoDTensor) else []
+        return _numbers(self.get(name, out_name, with_barrier=False))
 
     # -- answers
     def wait(self, pending: Pending) -> Message:
@@ -217,13 +244,18 @@ class Client:
         """Give the connection back; says nothing to the server."""
         if self._transport is not None:
             self._transport.close()
-        self._channel.close()
+        self._close_channels()
 
     def abandon(self) -> None:
         """Break off whatever is under way, as a process does that dies."""
         if self._transport is not None:
             self._transport.abandon()
+        self._close_channels()
+
+    def _close_channels(self) -> None:
         self._channel.close()
+        if self._streams is not None:
+            self._streams.close()
 
     def leave_to_parent(self) -> None:
         """In the child of a fork: the connection stays the parent's."""
@@ -295,11 +327,11 @@ class Client:
         """A socket or a stream when the server says that it has them, else Paddle's calls."""
         own = self._is_own()
         if own and self.options.streaming:
-            first = self._socket(LOOK) if self.options.sockets and not self.options.security.encrypted else None
+            first = self._first_socket() if self.options.sockets and not self.options.security.encrypted else None
             if first is None:
                 return LastingTransport(lambda patience: self._open_stream(), self.endpoint, self.options)
             return LastingTransport(
-                Lines(self._socket, first, self.endpoint, self.options), self.endpoint, self.options
+                Lines(self._another_socket, first, self.endpoint, self.options), self.endpoint, self.options
             )
         return UnaryTransport(self._grpc, self._channel, self.endpoint, self.options, self._name, self.trainer_id, own)
 
@@ -348,7 +380,28 @@ class Client:
             if status == UNIMPLEMENTED:
                 return None
             raise error_of(status, f"server {self.endpoint} offers no socket: {error.details()}") from error
-        return None if offer is None else reached(offer, self.endpoint, min(max(patience, 0.1), REACHED))
+        return (
+            None
+            if offer is None
+            else reached(offer, self.endpoint, min(max(patience, 0.1), REACHED), self.options.silence)
+        )
+
+    def _first_socket(self) -> socket.socket | None:
+        """As `_socket`; a connection that breaks meanwhile is made again."""
+        end = time.monotonic() + self.options.deadline
+        for left in range(self.options.retry_times, -1, -1):
+            try:
+                return self._socket(LOOK)
+            except (Gone, Late):
+                if not left or time.monotonic() > end:
+                    raise
+        return None
+
+    def _another_socket(self, patience: float) -> socket.socket | None:
+        """As `_socket`, once a connection has broken: that of gRPC may be half-open, too."""
+        self._channel.close()
+        self._channel = self._connect()
+        return self._socket(patience)
 
     def _metadata(self) -> tuple[tuple[str, str], ...]:
         return (TRAINER_KEY, str(self.trainer_id)), (CALL_KEY, f"{self._name}-0")
@@ -356,16 +409,18 @@ class Client:
     def _open_stream(self) -> Stream:
         def call(frames: Iterator[bytes]) -> Any:
             metadata = (*self.options.security.metadata(), *self._metadata())
-            exchange = self._channel.stream_stream(f"/{OWN_SERVICE}/Exchange")
+            if self._streams is None:
+                self._streams = self._connect(*asking(self.options.silence))
+            exchange = self._streams.stream_stream(f"/{OWN_SERVICE}/Exchange")
             return exchange(frames, metadata=metadata, wait_for_ready=True)
 
         return Stream(call, self.options.limits)
 
-    def _connect(self) -> Any:
+    def _connect(self, *others: tuple[str, int]) -> Any:
         credentials = self.options.security.channel_credentials(self._grpc)
         if credentials is None:
-            return self._grpc.insecure_channel(self.endpoint, options=CHANNEL)
-        options = (*CHANNEL, *self.options.security.channel_options())
+            return self._grpc.insecure_channel(self.endpoint, options=(*CHANNEL, *others))
+        options = (*CHANNEL, *others, *self.options.security.channel_options())
         return self._grpc.secure_channel(self.endpoint, credentials, options=options)
 
     def open_line(self, patience: float) -> Lasting:
@@ -373,7 +428,9 @@ class Client:
         found = None
         if self.options.sockets and not self.options.security.encrypted:
             found = self._socket(patience)
-        return self._open_stream() if found is None else Line(found, self.options.limits, Memory())
+        return (
+            self._open_stream() if found is None else Line(found, self.options.limits, Memory(), self.options.silence)
+        )
 
 
 class ReplicatedClient(Client):
@@ -392,6 +449,10 @@ class ReplicatedClient(Client):
             return Client(place, self.trainer_id, replace(self.options, deadline=patience, retry_times=0))
 
         return ReplicatedTransport(client_of, self._places, self.options)
+
+
+def _numbers(value: Value) -> list[int]:
+    return [int(number) for number in value.numpy()] if isinstance(value, LoDTensor) else []
 
 
 def connect(endpoint: str, trainer_id: int = 0, options: Options | None = None) -> Client:

@@ -19,10 +19,13 @@ NOTHING = Message("")
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """How a connection broke: gRPC's status and its text. status None: by an error of this process."""
+    """How a connection broke: gRPC's status and its text. status None: by an error of this process. is_silence: nobody has said
+    that it broke, but nothing came.
+    """
 
     status: int | None
     text: str
+    is_silence: bool = False
 
     @classmethod
     def of(cls, error: Exception) -> Failure | RemoteError:
@@ -151,7 +154,7 @@ class LastingTransport:
         """Send again on a new connection what the old one left unanswered, unless it ended for good."""
         reason = self._end_of(old)
         old.cancel()
-        pending.tries -= 1
+        pending.tries -= not (isinstance(old.failure, Failure) and old.failure.is_silence)
         if reason is None and (pending.tries < 0 or pending.left <= 0):
             reason = Gone(f"the connection broke, and broke again when it was repeated ({self._details(old)})")
         if reason is None:

@@ -18,6 +18,7 @@ JOIN = (
     "JOIN@RECV"  # by a process that its out_name names: a term, and the step whose update comes before its first round
 )
 ROLL = "ROLL@RECV"  # who takes part in the round of this trainer's step
+AHEAD = "ahead"  # asked for in the step before: nobody, where no round can open for now
 LEAVE = "LEAVE@RECV"  # this trainer takes part no more
 CLOSED = "CLOSED@RECV"  # by a server: whose gradients count in a round
 

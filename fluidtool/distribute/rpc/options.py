@@ -14,6 +14,8 @@ from fluidtool.records import dataclass
 REPLICAS = "FLUIDTOOL_REPLICAS"  # of each server, where its second copy listens
 CHUNK = 1 << 20  # bytes that travel in one chunk
 HEADER_ROOM = 1 << 20  # what a message may have beside its tensor
+MINUTE = 60.0
+SHORTEST_SILENCE = 15.0  # seconds; a server says three times as often that it is there
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +23,9 @@ class Options:
     """deadline: seconds that a call may take (FLAGS_rpc_deadline, in ms there). retry_times: how often a call is repeated
     when the connection breaks (FLAGS_rpc_retry_times). streaming: use what is faster than Paddle's calls where both sides
     have it (FLUIDTOOL_RPC=compatible switches that off). sockets: that is a socket, or else a stream of gRPC
-    (FLUIDTOOL_RPC=stream). threads: how many calls a server answers at a time; calls by gRPC that wait for the round take
-    one each.
+    (FLUIDTOOL_RPC=stream). silence: seconds without a byte on a socket after which a client that waits tries another one, and
+    after which a machine that has vanished is noticed, if that is less than the deadline.
+    threads: how many calls a server answers at a time; calls by gRPC that wait for the round take one each.
     first_step: the step that a client starts in (FLUIDTOOL_RESUME_STEP).
     caller_bytes, all_bytes: how much of messages a server holds at a time, of one caller and of all; twice that, as
     streams have room of their own.
@@ -33,6 +36,7 @@ class Options:
     retry_times: int = 3
     streaming: bool = True
     sockets: bool = True
+    silence: float = MINUTE
     threads: int = 4096
     first_step: int = 0
     caller_bytes: int = 2 * LARGEST_INT
@@ -44,11 +48,13 @@ class Options:
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Options:
         """As the environment variables say; raises UsageError for one that is no number."""
+        deadline = _number(environment, "FLAGS_rpc_deadline", 180_000) / 1000
         return cls(
-            deadline=_number(environment, "FLAGS_rpc_deadline", 180_000) / 1000,
+            deadline=deadline,
             retry_times=_number(environment, "FLAGS_rpc_retry_times", 3),
             streaming=environment.get("FLUIDTOOL_RPC", "") != "compatible",
             sockets=environment.get("FLUIDTOOL_RPC", "") != "stream",
+            silence=min(max(deadline / 3, SHORTEST_SILENCE), MINUTE),
             first_step=_number(environment, "FLUIDTOOL_RESUME_STEP", 0),
             security=Security.from_environment(environment),
             replicas=_replicas(environment.get(REPLICAS, "")),

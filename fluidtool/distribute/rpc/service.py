@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -17,6 +15,7 @@ from fluidtool.distribute.rpc.handler import Call, Handler, Message, Refused, Re
 from fluidtool.distribute.rpc.ledger import Ledger
 from fluidtool.distribute.rpc.methods import SERVICE, Method, answerer, changes_state
 from fluidtool.distribute.rpc.options import CHUNK, HEADER_ROOM, Options, load_grpc
+from fluidtool.distribute.rpc.presence import Presence, process_of
 from fluidtool.distribute.rpc.rooms import Room, Rooms
 from fluidtool.distribute.rpc.sockets.loop import Loop
 from fluidtool.distribute.rpc.statuses import INTERNAL, OK, status_of
@@ -36,7 +35,18 @@ CONNECTIONS = (
     ("grpc.max_metadata_size", 16 << 10),
     ("grpc.absolute_max_metadata_size", 32 << 10),
 )
+ASKED_AT_LEAST = 5.0  # seconds between two questions of a client whether the server is there
 WHOLE_MESSAGES = (("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1))
+
+
+def asking(seconds: float) -> tuple[tuple[str, int], ...]:
+    """Options of gRPC that have it ask whether the other side is there, and break a connection that is silent for so long."""
+    half = max(int(500 * seconds), 1)
+    return (
+        ("grpc.keepalive_time_ms", half),
+        ("grpc.keepalive_timeout_ms", half),
+        ("grpc.http2.max_pings_without_data", 0),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +89,7 @@ class Server:
         options.security.check_address(endpoint)
         self._grpc, self._handler, self._options, self._ledger = grpc, handler, options, Ledger()
         self._lost, self._traffic = lost, traffic
-        self._streaming: Counter[int] = Counter()  # streams of each trainer
-        self._counting = threading.Lock()
+        self._presence = Presence()
         self._requests = Requests(options.limits)
         self._largest = min(options.limits.message + HEADER_ROOM, LARGEST_INT)
         self._pool = ThreadPoolExecutor(options.threads, thread_name_prefix=f"server {endpoint}")
@@ -94,6 +103,8 @@ class Server:
             ("grpc.max_receive_message_length", self._largest),
             ("grpc.so_reuseport", 0),
             *CONNECTIONS,
+            *asking(min(options.silence, options.deadline)),
+            ("grpc.http2.min_recv_ping_interval_without_data_ms", int(1000 * ASKED_AT_LEAST)),
         )
         self._server = grpc.server(self._pool, options=own_limits)
         self._server.add_generic_rpc_handlers((self._gate,))
@@ -139,7 +150,7 @@ class Server:
         if not self._options.sockets or self._options.security.encrypted:
             return None
         try:
-            loop = Loop(endpoint, self._handler, self._options, self._lost, self._traffic)
+            loop = Loop(endpoint, self._handler, self._options, self._lost, self._traffic, self._presence)
         except OSError:
             return None
         loop.start()
@@ -209,7 +220,9 @@ class Server:
         caller, peer = self._caller(context), context.peer()
         rooms, room = self._stream_rooms, Room(peer, 0, context.cancel)
         reader = FrameReader(self._options.limits.message + HEADER_ROOM, partial(rooms.change, room))
-        self._note_stream(caller, 1)
+        process = process_of(caller.client)
+        if caller.trainer_id is not None:
+            self._presence.begin(caller.trainer_id, process)
         try:
             for chunk in requests:
                 if len(chunk) > CHUNK:
@@ -230,17 +243,11 @@ class Server:
             context.abort(self._code(status_of(error)), str(error))
         finally:
             rooms.arrived(room, 0)
-            self._note_stream(caller, -1)
+            self._end_stream(caller.trainer_id, process)
 
-    def _note_stream(self, caller: Caller, change: int) -> None:
-        """A stream begins or ends; a trainer whose last one ends is lost for now."""
-        trainer = caller.trainer_id
-        if trainer is None:
-            return
-        with self._counting:
-            self._streaming[trainer] += change
-            is_last = not self._streaming[trainer]
-        if is_last and self._lost is not None:
+    def _end_stream(self, trainer: int | None, process: str) -> None:
+        """A stream ends; a trainer that has no other connection is lost for now."""
+        if trainer is not None and self._presence.end(trainer, process) and self._lost is not None:
             self._lost(trainer)
 
     def _reply(self, frame: Frame, caller: Caller, call: Call) -> tuple[list[Buffer], bool]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from fluidtool.cli.app import run_command
 from fluidtool.distribute.launch.blueprint import Blueprint, draw
 from fluidtool.distribute.launch.jobs import endpoints_of, read_job
 from fluidtool.distribute.launch.plans import Checkpoints, base_environment
-from fluidtool.distribute.launch.ports import check_free, free_endpoints, loopback_endpoints
+from fluidtool.distribute.launch.ports import check_free, free_endpoints, held, loopback_endpoints
 from fluidtool.errors import UnreadableError, UsageError
 from fluidtool.ir import Program
 
@@ -224,6 +225,21 @@ def test_free_endpoints_are_free_and_differ() -> None:
     found = free_endpoints(3)
     check_free(found)
     assert len(set(found)) == 3
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
+def test_a_held_port_is_taken_for_the_system_and_free_for_a_role() -> None:
+    """Linux gives a port to those who ask for any where one could be bound that does not share its address."""
+    (endpoint,) = free_endpoints(1)
+    address = "127.0.0.1", int(endpoint.rpartition(":")[2])
+    with held([endpoint]):
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            other.bind(address)
+        check_free([endpoint])
+        with socket.create_server(address), pytest.raises(UsageError, match=f"{endpoint} is taken"):
+            check_free([endpoint])
+    with socket.socket() as other:
+        other.bind(address)
 
 
 def test_endpoints_of_scripts_share_a_port_where_the_system_has_addresses(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -105,6 +105,37 @@ def test_a_server_that_fails_ends_the_job_although_it_is_no_trainer(tmp_path: Pa
     assert outcome.exit_code == 3 and outcome.reason.startswith("pserver_0 failed with exit code 3")
 
 
+AFTER_TRAINERS = """
+while os.environ["FLUIDTOOL_STARTS"] == "1" and not os.path.exists({path!r}):
+    time.sleep(0.02)
+time.sleep(1.0)
+os.environ["FLUIDTOOL_STARTS"] == "1" and {end}
+"""
+
+
+@pytest.mark.parametrize("end", ["os.kill(os.getpid(), signal.SIGKILL)", "sys.exit(3)"])
+def test_a_server_that_is_lost_when_all_trainers_are_done_is_not_needed(end: str, tmp_path: Path) -> None:
+    path = str(tmp_path / "done")
+    roles = [
+        toy("pserver_0", AFTER_TRAINERS.format(path=path, end=end)),
+        toy("trainer_0", f"report(1); open({path!r}, 'w')"),
+    ]
+    outcome, view = run(roles, tmp_path, recovery=Recovery(2))
+    assert (outcome.exit_code, outcome.restarts) == (0, 0)
+    assert [each["event"] for each in view.events][-1] == "without"
+    assert view.texts[-1].endswith("; all trainers are done, and the job ends without it")
+
+
+def test_a_server_that_is_lost_before_it_has_saved_for_the_last_time_starts_again_with_all(tmp_path: Path) -> None:
+    path = str(tmp_path / "done")
+    roles = [
+        toy("pserver_0", AFTER_TRAINERS.format(path=path, end="sys.exit(3)")),
+        toy("trainer_0", f"report(1); open({path!r}, 'w')"),
+    ]
+    outcome, _ = run(roles, tmp_path, recovery=Recovery(2, True, Saved(4)))
+    assert (outcome.exit_code, outcome.restarts) == (0, 1)
+
+
 def test_a_job_without_a_sign_of_life_hangs(tmp_path: Path) -> None:
     view = Remembered()
     outcome, _ = run(

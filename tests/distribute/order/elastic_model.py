@@ -1,7 +1,8 @@
 """A model of elastic jobs: a server that keeps the roll, one that asks it, and trainers that come, go, die and are left out.
 
 The servers' decisions are those of the real ones: `Roll`, and `verdict`. Trainers make the calls of their steps one after the
-other, but say that they have sent everything only when both servers have it. Everything else happens in any order: when a
+other, but say that they have sent everything only when both servers have it. They ask who takes part in the next round behind the
+parameters of this one. Everything else happens in any order: when a
 round opens or closes, when an update ends, when the other server hears whose gradients count, when a trainer dies, and when
 the first server notices. A trainer that is left out, or halted, still makes its next call, and learns it from the answer.
 """
@@ -28,6 +29,7 @@ STEP = (
     (Asked.SENT, FIRST),
     (Asked.PARAMETER, FIRST),
     (Asked.PARAMETER, OTHER),
+    ("ahead", FIRST),
 )
 
 
@@ -51,6 +53,7 @@ class Trainer:
     step: int = 0
     at: int = 0
     ending: bool = False  # this step is its last one
+    knows: bool = False  # who takes part in the round of this step
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,10 +218,14 @@ class ElasticJob:
             ahead = replace(trainer, step=trainer.step + 1, at=0)
             if trainer.ending:
                 ahead = replace(ahead, stage=Stage.DONE)
-        if server == FIRST and not self._takes_part(number, trainer, roll):
+        if asked == "ahead":
+            yield from self._ahead(state, number, trainer, ahead, roll)
+        elif server == FIRST and not self._takes_part(number, trainer, roll):
             yield self._with(state, number, Trainer())
         elif asked == "roll":
-            if roll.is_open and roll.number == trainer.step:
+            if trainer.knows:
+                yield self._with(state, number, replace(ahead, knows=False))
+            elif roll.is_open and roll.number == trainer.step:
                 yield self._with(state, number, ahead)
         elif asked is Asked.SENT:
             if roll.is_open and roll.number == trainer.step:
@@ -236,6 +243,15 @@ class ElasticJob:
             found = self._read(state, number, trainer, server, asked, roll)
             if found is not Verdict.WAIT:
                 yield self._with(state, number, ahead if found is Verdict.ANSWER else Trainer())
+
+    def _ahead(self, state: State, number: int, trainer: Trainer, ahead: Trainer, roll: Roll) -> Iterator[State]:
+        """Who takes part in the next round. One that leaves, or has made all its steps, does not look at the answer."""
+        following = trainer.step + 1
+        if not self._takes_part(number, replace(trainer, step=following), roll):
+            looks = not (trainer.ending or trainer.step == self.rounds)
+            yield self._with(state, number, Trainer() if looks else ahead)
+        elif roll.number >= following and (roll.is_open or roll.is_stuck):
+            yield self._with(state, number, replace(ahead, knows=roll.is_open))
 
     def _read(self, state: State, number: int, trainer: Trainer, server: int, asked: object, roll: Roll) -> Verdict:
         """A read, and whether it reads the right thing; of the first server, by a trainer that takes part."""

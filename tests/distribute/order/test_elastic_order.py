@@ -29,8 +29,18 @@ LATE = frozenset({1})
         (ElasticJob(deaths=1, restarts=False), 3000),
         (ElasticJob(slow=1), 3000),
         (ElasticJob(rounds=1, late=LATE, deaths=1), 1000),
+        (ElasticJob(least=2), 400),
     ],
-    ids=["quiet", "joins late", "leaves", "dies and starts again", "dies for good", "left out", "joins, dies"],
+    ids=[
+        "quiet",
+        "joins late",
+        "leaves",
+        "dies and starts again",
+        "dies for good",
+        "left out",
+        "joins, dies",
+        "needs both",
+    ],
 )
 def test_servers_count_the_same_trainers_whatever_happens(job: ElasticJob, least: int) -> None:
     assert explore(job) > least
@@ -106,6 +116,20 @@ def test_no_round_opens_with_fewer_trainers_than_the_job_needs() -> None:
     made.join(1)
     made.open()
     assert sorted(made.members) == [1, 3]
+
+
+def test_a_roll_is_stuck_where_no_round_is_open_and_none_can_open() -> None:
+    made = opened(0, 1, least=2)
+    assert not made.is_stuck
+    for trainer in (0, 1):
+        made.arrive(trainer)
+    made.close()
+    made.remove(1)
+    assert not made.is_stuck  # the update is under way
+    made.end()
+    assert made.is_stuck
+    made.join(1)
+    assert not made.is_stuck
 
 
 def test_one_who_joins_in_a_round_takes_part_from_the_next_one() -> None:

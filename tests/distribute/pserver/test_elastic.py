@@ -14,7 +14,7 @@ from fluidtool.distribute.pserver import registrar
 from fluidtool.distribute.pserver.follower import OVER
 from fluidtool.distribute.pserver.stragglers import StragglerPolicy
 from fluidtool.distribute.rpc.handler import TERM, Barrier, Call, LeftOut, Message, Refused
-from fluidtool.distribute.rpc.methods import CLOSED, JOIN, LEAVE, ROLL
+from fluidtool.distribute.rpc.methods import AHEAD, CLOSED, JOIN, LEAVE, ROLL
 from fluidtool.errors import UsageError
 from fluidtool.tensor import LoDTensor
 from tests.distribute.pserver.support import Running, Several, line, rows, running, server_role, start, table, until
@@ -166,6 +166,23 @@ def test_one_who_is_asked_to_leave_makes_the_step_that_others_count_on(monkeypat
         both.join()
         assert server.value("w").ravel()[0] == pytest.approx(0.5 - 0.1 * 2.0)
         assert a.ask(ROLL) == [0]
+
+
+def test_the_trainers_of_the_next_round_can_be_asked_for_before_it(monkeypatch: Patch) -> None:
+    with elastic(monkeypatch) as server:
+        a, b = begun(server, 0, 1)
+        Several(lambda: a.trains(1.0), lambda: b.trains(3.0)).join()
+        assert a.ask(ROLL, AHEAD) == [0, 1]
+
+
+def test_one_who_asks_ahead_is_not_kept_where_no_round_can_open(monkeypatch: Patch) -> None:
+    """Behind its question waits that it leaves, or has finished."""
+    with elastic(monkeypatch, FLUIDTOOL_ELASTIC="2") as server:
+        a, b = begun(server, 0, 1)
+        assert b.ask(LEAVE) == [1]
+        Several(lambda: a.trains(1.0), lambda: b.trains(3.0)).join()
+        assert a.ask(ROLL, AHEAD) == []
+        assert a.ask(LEAVE) == [0]
 
 
 def test_what_one_who_died_has_sent_in_part_counts_nowhere(monkeypatch: Patch) -> None:

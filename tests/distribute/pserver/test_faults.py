@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 
 import fluidtool.fluid as fluid
+from fluidtool.distribute.launch.ports import free_endpoints
 from fluidtool.distribute.rpc.sockets.door import Door
 from fluidtool.distribute.rpc.sockets.offers import Offer
-from tests.distribute.pserver.test_jobs import Job, free_endpoints
+from tests.distribute.pserver.test_jobs import Job
 from tests.distribute.test_training import batches, network
 
 CUTS = 8
@@ -28,7 +29,7 @@ class Proxy:
     def __init__(self, endpoint: str, target: str) -> None:
         self.target, self.connections = address(target), list[tuple[socket.socket, socket.socket]]()
         self._listener = socket.create_server(address(endpoint))
-        self.port = address(endpoint)[1]
+        self.port = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
 
     def _accept(self) -> None:
@@ -83,7 +84,7 @@ def sockets(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Proxy]]:
 
     def proxied(door: Door, trainer_id: int, client: str) -> Offer:
         if door.port not in made:
-            made[door.port] = Proxy(free_endpoints(1)[0], f"127.0.0.1:{door.port}")
+            made[door.port] = Proxy("127.0.0.1:0", f"127.0.0.1:{door.port}")
             found.append(made[door.port])
         return replace(offer(door, trainer_id, client), name="", port=made[door.port].port)
 

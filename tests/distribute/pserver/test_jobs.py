@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import socket
 from typing import Any
 
 import numpy as np
 import pytest
 
 import fluidtool.fluid as fluid
+from fluidtool.distribute.launch.ports import free_endpoints, held
 from fluidtool.distribute.roles import server_programs, trainer_programs
 from fluidtool.distribute.settings import Settings
 from fluidtool.runtime import Scope
@@ -16,17 +16,7 @@ from tests.distribute.pserver.support import Several
 from tests.distribute.test_training import alone, batches, network
 
 STEPS = 5
-
-
-def free_endpoints(count: int) -> tuple[str, ...]:
-    """Endpoints of ports that nothing listens on now."""
-    sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    endpoints = tuple(f"127.0.0.1:{each.getsockname()[1]}" for each in sockets)
-    for each in sockets:
-        each.close()
-    return endpoints
+A_JOB = 120.0  # seconds, which it needs on a machine that does much else
 
 
 def value(scope: Scope, name: str) -> Any:
@@ -53,7 +43,8 @@ class Job:
         """Mean losses, and the parameters that the first trainer has at the end."""
         serving = [lambda index=index: self._serve(index) for index in range(len(self.servers))]
         training = [lambda number=number: self._train(number) for number in range(len(self.trainers))]
-        Several(*serving, *training).join()
+        with held(role.main.global_block().ops[-1].get_attr("endpoint") for role in self.servers):
+            Several(*serving, *training).join(A_JOB)
         fetched = [p.name for p in self.main.all_parameters() if self.scopes[0].find_var(p.name).is_initialized()]
         return list(self.losses.mean(axis=1)), {name: value(self.scopes[0], name) for name in fetched}
 

@@ -17,6 +17,7 @@ import pytest
 import fluidtool.fluid as fluid
 from fluidtool import runtime
 from fluidtool.distribute import checkpoints
+from fluidtool.distribute.launch.ports import free_endpoints
 from fluidtool.distribute.pserver import serving
 from fluidtool.distribute.rpc.client import connect
 from fluidtool.distribute.rpc.handler import Call, RemoteError
@@ -24,7 +25,7 @@ from fluidtool.errors import ModelNotFoundError, OutputError, PolicyError, Progr
 from fluidtool.runtime import Policy, Scope
 from fluidtool.tensor import LoDTensor
 from tests.distribute.pserver.support import ANY, PATIENCE, Trainer, line, running, server_role, start, together, until
-from tests.distribute.pserver.test_jobs import Job, free_endpoints, sparse, value, words
+from tests.distribute.pserver.test_jobs import Job, sparse, value, words
 from tests.distribute.test_training import batches, network
 from tests.support.checkout import child_environment
 

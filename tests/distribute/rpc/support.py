@@ -137,6 +137,7 @@ class Proxy:
         self.endpoint = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self._open: list[socket.socket] = []
         self.swallow_answers = False
+        self._silenced: set[socket.socket] = set()
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self) -> None:
@@ -145,6 +146,10 @@ class Proxy:
             with suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
         self._open.clear()
+
+    def silence(self) -> None:
+        """Let nothing more through on the connections that there are, and tell nobody."""
+        self._silenced.update(self._open)
 
     def close(self) -> None:
         """Take no more connections."""
@@ -167,7 +172,7 @@ class Proxy:
     def _pass(self, source: socket.socket, target: socket.socket, answers: bool) -> None:
         with suppress(OSError):
             while data := source.recv(1 << 16):
-                if not (answers and self.swallow_answers):
+                if not (source in self._silenced or (answers and self.swallow_answers)):
                     target.sendall(data)
         for one in (source, target):
             with suppress(OSError):
@@ -195,6 +200,11 @@ class Proxies:
         """Break every connection."""
         for proxy in self._both:
             proxy.cut()
+
+    def silence(self) -> None:
+        """Let nothing more through on the connections that there are, and tell nobody."""
+        for proxy in self._both:
+            proxy.silence()
 
     def close(self) -> None:
         """Take no more connections."""

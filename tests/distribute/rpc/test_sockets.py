@@ -26,7 +26,7 @@ from fluidtool.distribute.rpc.sockets.offers import GREETING, TICKET_BYTES, WELC
 from fluidtool.distribute.rpc.sockets.packets import HEADER, WHOLE, packet
 from fluidtool.distribute.rpc.wire import Limits, encode
 from fluidtool.tensor import LoDTensor
-from tests.distribute.rpc.support import Keeper, connected, eventually, served, tensor
+from tests.distribute.rpc.support import Keeper, Proxies, connected, eventually, served, tensor
 
 MIB = 1 << 20
 TOKEN = "0123456789abcdef"
@@ -48,7 +48,7 @@ def offered(server: Server, name: str = "raw", token: str = "") -> Offer:
 @contextmanager
 def raw(server: Server, name: str = "raw") -> Iterator[socket.socket]:
     """A socket that was let in, of a client that may do anything."""
-    found = reached(offered(server, name), server.endpoint, 20.0)
+    found = reached(offered(server, name), server.endpoint, 20.0, 60.0)
     assert found is not None
     found.settimeout(20.0)
     with found:
@@ -101,6 +101,29 @@ class TestAdmission:
             assert type(way(client)).__name__ == "Stream"
             client.close()
 
+    @pytest.mark.parametrize(("repetitions", "reached"), [(3, True), (0, False)])
+    def test_where_the_connection_breaks_meanwhile_it_is_made_again(self, repetitions: int, reached: bool) -> None:
+        with served(Keeper(w=tensor(3))) as server:
+            proxies, door, asked = Proxies(server), server.loop.door, []  # type: ignore[union-attr]
+            offer = door.offer
+
+            def break_once(trainer_id: int, client: str) -> Offer:
+                asked.append(trainer_id)
+                if len(asked) == 1:
+                    proxies.cut()
+                return offer(trainer_id, client)
+
+            door.offer = break_once  # type: ignore[method-assign]
+            client = connect(proxies.endpoint, 0, Options(retry_times=repetitions))
+            if reached:
+                assert client.get("w").shape() == [3]  # type: ignore[union-attr]
+                assert type(way(client)).__name__ == "Line" and len(asked) == 2
+            else:
+                with pytest.raises(Gone, match="offers no socket"):
+                    client.get("w")
+            client.close()
+            proxies.close()
+
     def test_by_a_port_where_the_name_is_of_another_machine(self) -> None:
         with served(Keeper(w=tensor(3))) as server:
             assert server.loop is not None
@@ -134,8 +157,8 @@ class TestAdmission:
     def test_a_ticket_lets_one_in(self) -> None:
         with served(Keeper()) as server:
             offer = offered(server)
-            first = reached(offer, server.endpoint, 20.0)
-            assert first is not None and reached(offer, server.endpoint, 1.0) is None
+            first = reached(offer, server.endpoint, 20.0, 60.0)
+            assert first is not None and reached(offer, server.endpoint, 1.0, 60.0) is None
             first.close()
 
     @needs_proc

@@ -99,6 +99,13 @@ class Connection:
         return not (self.is_busy or self.waits or self.is_ending or self.unsent > MOST_UNSENT)
 
     @property
+    def is_owing(self) -> bool:
+        """Whether the client waits for something that takes time, and would read a word meanwhile."""
+        if self.is_ending or self.unsent or (self.reader.is_within and not self.reader.is_waiting):
+            return False
+        return self.waits is not None or self.is_busy or self.has_more or self.reader.is_waiting
+
+    @property
     def has_more(self) -> bool:
         """Whether calls have arrived that were not made."""
         return bool(self._todo)

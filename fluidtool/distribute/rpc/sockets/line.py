@@ -33,12 +33,13 @@ LAST_SECONDS = 0.5  # that a server has to end a connection on which nothing mor
 class Line:
     """One connection, from the moment that it was let in to its end."""
 
-    def __init__(self, connection: socket.socket, limits: Limits, memory: Memory) -> None:
+    def __init__(self, connection: socket.socket, limits: Limits, memory: Memory, silence: float) -> None:
         self.pending: dict[int, Pending] = {}
         self.changed = threading.Condition()
         self.ended = False
         self.failure: Failure | RemoteError | None = None
-        self._socket, self._limits = connection, limits
+        self._socket, self._limits, self._silence = connection, limits, silence
+        self._moved = time.monotonic()  # when bytes last came, or went
         self._describer = Describer()
         self._patterns: dict[int, Pattern | None] = {}  # of the calls that are to be answered
         self._gathered: list[Buffer] = []
@@ -81,6 +82,7 @@ class Line:
             while out and not self.ended:
                 parts = [out[place] for place in range(min(len(out), BUFFERS))]
                 drop(out, self._socket.sendmsg(parts))
+                self._moved = time.monotonic()
         except BlockingIOError:
             return
         except OSError as error:
@@ -104,12 +106,20 @@ class Line:
         """Wait until a call is answered, the connection has ended, or the time of the call is up."""
         while True:
             with self.changed:
-                while self._is_looked_at and not (pending.done or self.ended) and pending.left > 0:
+                while self._is_looked_at and not self._is_over(pending):
                     self.changed.wait(min(pending.left, LOOK))
-                if pending.done or self.ended or pending.left <= 0:
+                if self._is_over(pending):
                     return
                 self._is_looked_at = True
             self._look(min(max(pending.left, 0.0), LOOK), reads=True, writes=False)
+
+    def _is_over(self, pending: Pending) -> bool:
+        """With the lock: whether there is nothing to wait for. A server says now and then that it is there: where it does not,
+        the connection ends here, so that the call can be made on another one.
+        """
+        if not (pending.done or self.ended) and pending.tries > 0 and time.monotonic() - self._moved > self._silence:
+            self._end(Failure(UNAVAILABLE, f"nothing came for {self._silence:g} s", is_silence=True))
+        return pending.done or self.ended or pending.left <= 0
 
     def peek(self) -> None:
         """Read what has come, without waiting."""
@@ -142,6 +152,7 @@ class Line:
                 if not count:
                     self._end(Failure(UNAVAILABLE, "the server ended the connection"))
                     return
+                self._moved = time.monotonic()
                 for found in self._reader.received(target, count):
                     self._answered(found)
         except RemoteError as error:  # which is an OSError, too
@@ -249,7 +260,7 @@ class Lines:
         found, self._first = self._first, None
         if found is None:
             found = self._reach(time.monotonic() + patience)
-        return Line(found, self._options.limits, self._memory)
+        return Line(found, self._options.limits, self._memory, self._options.silence)
 
     def _reach(self, end: float) -> socket.socket:
         """Ask again when the connection breaks meanwhile, too."""

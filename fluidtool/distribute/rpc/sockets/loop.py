@@ -21,6 +21,7 @@ from typing import Any
 from fluidtool.distribute.metrics.exposition import Traffic
 from fluidtool.distribute.rpc.handler import Handler, Refused, Waits
 from fluidtool.distribute.rpc.options import HEADER_ROOM, Options
+from fluidtool.distribute.rpc.presence import Presence, process_of
 from fluidtool.distribute.rpc.sockets.connection import Asked, Client, Connection
 from fluidtool.distribute.rpc.sockets.door import Door
 from fluidtool.distribute.rpc.sockets.memory import Memory
@@ -38,6 +39,8 @@ LONG = (
 MOST_CONNECTIONS = 4096
 RECEIVED_AT_MOST = 32  # times in a row that one client's long content is received, before others have their turn
 TICK = 0.5
+SIGN = 5.0  # seconds without a byte after which a client that waits is told that the server is there
+SIGN_OF_LIFE = packet(0, 0, OK, TAKEN, [])  # that all calls before the first one are taken: it says nothing else
 LAST_SECONDS = 2.0  # that a client has to read why it was refused
 KEPT_CLIENTS = 1 << 13
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
@@ -53,8 +56,10 @@ class Loop:
         options: Options,
         lost: Callable[[int], None] | None,
         traffic: Traffic | None,
+        presence: Presence,
     ) -> None:
         self._handler, self._options, self._lost, self._traffic = handler, options, lost, traffic
+        self._presence = presence
         self._selector = selectors.DefaultSelector()
         self.door = Door(endpoint, self._selector, self._let_in)
         self._waker, self._woken = socket.socketpair()
@@ -142,6 +147,9 @@ class Loop:
         self.door.look_around(now)
         for connection in [each for each in self._slow if now - each.last_seen > self._patience(each)]:
             self._close(connection)
+        for connection in [each for each in self._watched if each.is_owing and now - each.last_seen > SIGN]:
+            connection.answer(SIGN_OF_LIFE)
+            self._settle(connection)
         stalled = self._space.stalled(now) if self._waiting else None
         if stalled is not None:
             self._close(stalled)
@@ -159,7 +167,8 @@ class Loop:
         connection = Connection(found, client, reader)
         connection.again = partial(self._call_soon, partial(self._make_again, connection))
         reader.make_room = partial(self._make_room, connection)
-        tune(connection.socket)
+        tune(connection.socket, min(self._options.silence, self._options.deadline))
+        self._presence.begin(client.trainer_id, process_of(client.name))
         self._watched[connection] = READ
         self._selector.register(found, READ, partial(self._handle, connection))
         connection.answer([WELCOME])
@@ -377,14 +386,12 @@ class Loop:
         self._space.leave_all(connection)
         if self._connections.get(connection.client.name) is connection:
             del self._connections[connection.client.name]
-        if self._lost is not None and not self._has_another(connection.client.trainer_id):
-            self._lost(connection.client.trainer_id)
+        trainer = connection.client.trainer_id
+        is_last = self._presence.end(trainer, process_of(connection.client.name))
+        if is_last and self._lost is not None:
+            self._lost(trainer)
         if self._waiting:
             self._soon.append(self._give_room)
-
-    def _has_another(self, trainer_id: int) -> bool:
-        """Whether a trainer has a socket: a process of it that was started again, or another connection of the same one."""
-        return any(each.client.trainer_id == trainer_id for each in self._watched)
 
     # -- room for long contents
     def _make_room(self, connection: Connection, size: int) -> bool:

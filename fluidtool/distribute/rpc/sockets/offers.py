@@ -108,14 +108,14 @@ def listen(name: str, endpoint: str) -> tuple[list[socket.socket], int]:
     return found, int(remote.getsockname()[1])
 
 
-def reached(offer: Offer, endpoint: str, patience: float) -> socket.socket | None:
-    """A socket to the server that made the offer, let in and not blocking; None where there is no way."""
+def reached(offer: Offer, endpoint: str, patience: float, vanished: float) -> socket.socket | None:
+    """A socket to the server that made the offer, let in and not blocking; None where there is no way. vanished: see `tune`."""
     for connection in _connections(offer, endpoint, patience):
         try:
             connection.settimeout(patience)
             connection.sendall(GREETING + offer.ticket)
             if _received(connection, len(WELCOME)) == WELCOME:
-                tune(connection)
+                tune(connection, vanished)
                 return connection
         except OSError:
             pass  # such as a reset, by something else that listens there
@@ -153,8 +153,10 @@ def _received(connection: socket.socket, count: int) -> bytes:
 BUFFER = 4 << 20  # bytes that the system keeps of what was sent; it may allow fewer
 
 
-def tune(connection: socket.socket) -> None:
-    """Not to block, to wait for nothing before sending, and to notice that the other machine is gone."""
+def tune(connection: socket.socket, vanished: float) -> None:
+    """Not to block, to wait for nothing before sending, and to break when the other machine has said nothing for so many seconds:
+    neither to what was sent nor, where nothing is on its way, to questions of the system.
+    """
     connection.setblocking(False)
     for which in (socket.SO_SNDBUF, socket.SO_RCVBUF):
         connection.setsockopt(socket.SOL_SOCKET, which, BUFFER)
@@ -162,6 +164,17 @@ def tune(connection: socket.socket) -> None:
         return
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
+    for name, value in _patience(vanished).items():
         if hasattr(socket, name):
             connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def _patience(vanished: float) -> dict[str, int]:
+    """Options of TCP. Where the system knows TCP_USER_TIMEOUT, it counts instead of the number of questions."""
+    between = max(1, int(vanished / 6))
+    return {
+        "TCP_KEEPIDLE": max(1, int(vanished / 2)),
+        "TCP_KEEPINTVL": between,
+        "TCP_KEEPCNT": max(1, int(vanished / 2 / between)),
+        "TCP_USER_TIMEOUT": max(1, int(1000 * vanished)),
+    }
