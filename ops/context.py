@@ -168,6 +168,7 @@ class Runtime(Protocol):
     def bind_block(
         self, block: int, scope: Any, without: Collection[str] = (), only: Collection[Operator] | None = None
     ) -> BoundBlock: ...
+    def loop(self, key: Any, describe: Callable[[], Any]) -> Any: ...
     def file_path(self, path: str, op: Operator) -> str: ...
     def serve(self, context: OpContext) -> None: ...
     def talk(self, text: str) -> None: ...
@@ -330,6 +331,13 @@ class OpContext:
         """A sub-block bound to the variables of `scope`, for any number of runs; `without`, `only`: as of `BoundBlock`."""
         bound: BoundBlock = self.runtime.bind_block(block, scope, without, only)
         return bound
+
+    def compiled_loop(self, key: Any, describe: Callable[[], Any]) -> Any:
+        """A loop that the engine runs in one call, a `CompiledLoop` (control_flow/compiled.py); None if it does not.
+
+        describe: makes its LoopSpec, the first time that a plan asks by this key.
+        """
+        return self.runtime.loop((self.op, key), describe)
 
     def run_block(self, block: int, scope: Any) -> None:
         """Run a sub-block once in `scope`; the values are kept there."""

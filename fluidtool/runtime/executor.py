@@ -28,6 +28,7 @@ from fluidtool.runtime.transfer import may_be_elsewhere, move_here
 from fluidtool.tensor import CPUPlace, LoDTensor, LoDTensorArray, Place, SelectedRows
 
 if TYPE_CHECKING:
+    from fluidtool.ops.control_flow.compiled import CompiledLoop, LoopSpec
     from fluidtool.runtime.communicators import Communicators
 
 Observer = Callable[[BoundStep, int], None]
@@ -119,6 +120,17 @@ class Runtime:
     ) -> BoundBlock:
         """A sub-block bound to `scope`; `without`, `only`: as of `BoundBlock`."""
         return BoundBlock(self.plan.block(block), scope, self, without=without, only=only)
+
+    def loop(self, key: Any, describe: Callable[[], LoopSpec]) -> CompiledLoop | None:
+        """A loop that the engine runs in one call; None where it does not, or where somebody looks at every step."""
+        engine = self.plan.engine
+        compiler = None if engine is None or self.observer is not None else engine.loops
+        if compiler is None:
+            return None
+        loops = self.plan.loops
+        if key not in loops:
+            loops[key] = compiler.compile(describe())
+        return loops[key]
 
     def file_path(self, path: str, op: Operator) -> str:
         """The path that a file operator may use; raises PolicyError otherwise."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import field
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from fluidtool import locks
@@ -26,6 +26,9 @@ from fluidtool.runtime.engines.base import Engine
 from fluidtool.runtime.engines.numpy import keep_freed_memory
 from fluidtool.runtime.scope import Scope
 
+if TYPE_CHECKING:
+    from fluidtool.ops.control_flow.compiled import CompiledLoop
+
 
 @dataclass(slots=True)
 class Plan:
@@ -34,7 +37,7 @@ class Plan:
     `program` is the one given, or a copy of it in which fetched variables do not share memory with others.
     `engine` runs whole regions of an inference program, and single operators faster; without one, every step runs
     its operator's kernel. `kept` are the persistable variables by scope, `resting` the
-    bound block 0 of the last run there, for reuse.
+    bound block 0 of the last run there, for reuse; `loops` those that the engine has compiled, or has no instructions for.
     """
 
     program: Program
@@ -45,6 +48,7 @@ class Plan:
     kept: WeakKeyDictionary[Scope, Bindings] = field(default_factory=WeakKeyDictionary, repr=False)
     resting: WeakKeyDictionary[Scope, BoundBlock] = field(default_factory=WeakKeyDictionary, repr=False)
     kernels: dict[str, Any] = field(default_factory=dict, repr=False)
+    loops: dict[Any, CompiledLoop | None] = field(default_factory=dict, repr=False)
     lock: Lock = field(default_factory=locks.lock, repr=False)  # held while a block is compiled
 
     def __post_init__(self) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 from fluidtool.ir import Operator
 from fluidtool.ops.context import OpContext
 from fluidtool.ops.control_flow.joining import joined
-from fluidtool.ops.control_flow.scopes import added
+from fluidtool.ops.control_flow.scopes import added, shared
 from fluidtool.ops.rnn.gru_cell import GruWeights
-from fluidtool.tensor import LoDTensor
+from fluidtool.tensor import LoDTensor, LoDTensorArray
 
 Value = Callable[[str], Any]  # the value of a variable, by its name
 Rows = Callable[[Operator, Value], list[Any]]
@@ -30,12 +30,23 @@ class Total:
     def add(self, value: Any) -> None:
         """Add a gradient, or nothing."""
         before = self.value
+        if self._own and isinstance(before, LoDTensorArray) and isinstance(value, LoDTensorArray):
+            self._add_items(before, value)
+            return
         if self._own and is_like(before, value):
             before.array += value.array
             before.offsets = before.offsets or value.offsets
             return
         self.value = added(self._ctx, before, value)
-        self._own = is_like(before, value) and is_like(self.value, before)
+        self._own = isinstance(self.value, LoDTensorArray) or (is_like(before, value) and is_like(self.value, before))
+
+    def _add_items(self, total: LoDTensorArray, items: LoDTensorArray) -> None:
+        """Add an array of tensors, of which most steps have few items."""
+        for place, item in enumerate(items):
+            if place == len(total):
+                total.append(shared(item))
+            elif item.array is not None and item.array.size:
+                total[place] = added(self._ctx, total[place], item)
 
 
 def is_like(left: Any, right: Any) -> bool:
@@ -49,10 +60,15 @@ def is_like(left: Any, right: Any) -> bool:
 class Products:
     """A gradient that is a product of rows in each step: one product of the rows of many steps.
 
-    X_1^T dOut_1 + X_2^T dOut_2 + … is X^T dOut of what lies one below the other.
+    X_1^T dOut_1 + X_2^T dOut_2 + … is X^T dOut of what lies one below the other. reads: the names of the rows.
     """
 
     __slots__ = ("_count", "_ctx", "_multiply", "_parts", "_rows", "_sum", "op")
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The names of what `take` reads."""
+        return READ[self._rows](self.op)
 
     def __init__(self, ctx: OpContext, op: Operator, rows: Rows, multiply: Callable[..., Any]) -> None:
         self.op, self._ctx, self._rows, self._multiply, self._sum = op, ctx, rows, multiply, Total(ctx)
@@ -74,6 +90,10 @@ class Products:
         self._sum.add(LoDTensor(self._multiply(xp, *factors).astype(kind, copy=False)))
         self._parts, self._count = [], 0
 
+    def add(self, total: Any) -> None:
+        """Add a sum over steps that somebody else has computed."""
+        self._sum.add(LoDTensor(total))
+
     def total(self, like: Any) -> Any:
         """The gradient in the form of the factor; None if there was no step."""
         if self._parts:
@@ -90,6 +110,15 @@ class FirstRows:
     def __init__(self, ctx: OpContext, op: Operator) -> None:
         self.op, self._ctx = op, ctx
         self._sum: Any = None
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The names of what `take` reads."""
+        return self.op.input("Out@GRAD")[0], self.op.input("X")[0]
+
+    def add(self, total: Any) -> None:
+        """Add a sum over steps that somebody else has computed."""
+        self._sum = total if self._sum is None else self._sum + total
 
     def take(self, value: Value) -> None:
         """Add the rows of a step."""
@@ -144,3 +173,16 @@ def _gru_sums(op: Operator, value: Value) -> list[Any]:
 
 def _column_sums(xp: Any, grads: Any) -> Any:
     return grads.sum(axis=0)[None]
+
+
+def _names(*slots: str) -> Callable[[Operator], tuple[str, ...]]:
+    """What an operator has in these slots."""
+    return lambda op: tuple((op.inputs.get(slot) or op.outputs[slot])[0] for slot in slots)
+
+
+READ: dict[Rows, Callable[[Operator], tuple[str, ...]]] = {
+    _factors: _names("X", "Out@GRAD"),
+    _gru_factors: _names("HiddenPrev", "ResetHiddenPrev", "Input@GRAD"),
+    _gru_sums: _names("Input@GRAD"),
+}
+"""The variables whose values the functions look up."""

@@ -7,7 +7,7 @@ product of all states, and on the way back their gradients are computed before i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, MutableMapping, Sequence
 from typing import Any
 
 from fluidtool.ir import Operator
@@ -16,7 +16,7 @@ from fluidtool.ops.control_flow.joining import joined
 from fluidtool.records import dataclass
 from fluidtool.tensor import LoDTensor
 
-Values = dict[str, Any]  # of the variables of a step, by name
+Values = MutableMapping[str, Any]  # of the variables of a step, by name
 BY_ROWS: Mapping[str, tuple[str, ...]] = {
     "assign": ("X",),
     "elementwise_add": ("X", "Y"),
@@ -217,7 +217,7 @@ class Together:
     def run(self, ops: Sequence[Operator], steps: Sequence[Values]) -> None:
         """Run the operators, each for all steps, whose values they read and add theirs to; totals go into `sums`."""
         for op in ops if steps else ():
-            own = [name for name in dict.fromkeys(op.input_arg_names) if _differs(steps, name)]
+            own = [name for name in dict.fromkeys(op.input_arg_names) if differs(steps, name)]
             for name in op.input_arg_names:
                 if name in steps[0]:
                     self._scope.var(name).value = steps[0][name]
@@ -293,7 +293,7 @@ def _amount(op: Operator) -> float:
     return float(op.get_attr("step", 1.0))
 
 
-def _differs(steps: Sequence[Values], name: str) -> bool:
+def differs(steps: Sequence[Values], name: str) -> bool:
     """Whether the steps have values of their own by this name, not one for all."""
     if name not in steps[0]:
         return False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, MutableMapping
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -60,7 +60,7 @@ def drop_scopes(ctx: OpContext, scopes: Iterable[Any]) -> None:
 class StepValues:
     """What the variables of a step held at its end, by name: kept in place of its scope."""
 
-    values: dict[str, Any]
+    values: MutableMapping[str, Any]
 
 
 def empty(scope: Any) -> None:

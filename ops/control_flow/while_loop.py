@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import field
 from typing import Any
 
 from fluidtool.ir import Operator
 from fluidtool.ops.context import OpContext
+from fluidtool.ops.control_flow.compiled import ABSENT, CompiledLoop, LoopResult, LoopSpec, StepRecord, read_by
 from fluidtool.ops.control_flow.loop_gradients import FirstRows, Products, Total, sums_of_steps
-from fluidtool.ops.control_flow.loop_parts import LoopParts, Together, counted, parts_of
+from fluidtool.ops.control_flow.loop_parts import LoopParts, Together, counted, differs, parts_of
 from fluidtool.ops.control_flow.scopes import (
     StepValues,
     drop_scopes,
@@ -46,6 +48,8 @@ def while_loop(ctx: OpContext, *, sub_block: int, is_test: bool) -> None:
 
 
 def _run_in_one_scope(ctx: OpContext, sub_block: int) -> None:
+    if _run_compiled(ctx, lambda: _spec(ctx, sub_block), "all") is not None:
+        return
     scope = ctx.scope.new_scope()
     try:
         step = ctx.bind_block(sub_block, scope)
@@ -56,6 +60,61 @@ def _run_in_one_scope(ctx: OpContext, sub_block: int) -> None:
             step.run()
     finally:
         ctx.scope.drop_kid(scope)
+
+
+def _run_compiled(ctx: OpContext, describe: Callable[[], LoopSpec], key: str) -> Sequence[StepRecord] | None:
+    """Let the engine run the loop; None if it does not. The steps that it has kept."""
+    _condition(ctx)
+    loop: CompiledLoop | None = ctx.compiled_loop(key, describe)
+    result = None if loop is None else loop.run(_outside(ctx))
+    if result is None:
+        return None
+    _commit(ctx, result)
+    return result.steps
+
+
+def _spec(ctx: OpContext, sub_block: int, parts: LoopParts | None = None, remembered: Collection[str] = ()) -> LoopSpec:
+    """The loop, for an engine; `remembered`: of a program that contains its gradient, what steps keep of what was before them."""
+    program = ctx.op.block.program
+    block = program.block(sub_block)
+    readers = [op for other in program.blocks if other.forward_block_idx == sub_block for op in other.ops]
+    local, keeps = _fresh(block), has_gradient(ctx, "StepScopes")
+    read = read_by([*readers, *(() if parts is None else parts.behind)]) if keeps else {}
+    return LoopSpec(
+        ops=block.ops if parts is None else parts.within,
+        local=frozenset(local),
+        condition=ctx.op.input("Condition")[0],
+        keeps=keeps,
+        kept={name: whole for name, whole in read.items() if name in local},
+        remembered=frozenset(remembered),
+        arrays=_arrays_around(block),
+    )
+
+
+def _arrays_around(block: Any) -> frozenset[str]:
+    """The variables outside that are written as arrays of tensors."""
+    written = {name for op in block.ops if op.type == "write_to_array" for name in op.output("Out")}
+    return frozenset(written - _fresh(block))
+
+
+def _outside(ctx: OpContext) -> Callable[[str], Any]:
+    """Looks up values of variables that the loop can see; ABSENT if there is no such variable."""
+
+    def find(name: str) -> Any:
+        variable = ctx.scope.find_var(name)
+        return ABSENT if variable is None else variable.value
+
+    return find
+
+
+def _commit(ctx: OpContext, result: LoopResult) -> None:
+    """Give variables outside what the loop has left."""
+    for name, value in result.changed.items():
+        variable = ctx.scope.find_var(name)
+        if type(value) is LoDTensor and value.array is not None:
+            variable.set_tensor(value.array, value.offsets)
+        else:
+            variable.value = value
 
 
 def _run_keeping_steps(ctx: OpContext, sub_block: int) -> None:
@@ -84,9 +143,28 @@ def _keep_scopes_of_steps(ctx: OpContext, sub_block: int, remembered: list[Any],
 
 def _keep_values_of_steps(ctx: OpContext, sub_block: int, remembered: list[Any], kept: list[Any]) -> None:
     """One scope, bound once, and the values that each step left in it; what no step waits for comes behind the loop."""
-    scope, block = ctx.scope.new_scope(), ctx.op.block.program.block(sub_block)
+    block = ctx.op.block.program.block(sub_block)
     parts = parts_of(block.ops, _fresh(block))
     start = {} if parts is None else counted(ctx, parts.counters)
+    names = frozenset(holder.name for holder in remembered)
+    steps = _run_compiled(ctx, lambda: _spec(ctx, sub_block, parts, names), "within")
+    if steps is None:
+        _keep_values_one_by_one(ctx, sub_block, remembered, kept, parts)
+    else:
+        kept.extend(StepValues(step) for step in steps)
+    if parts is not None:
+        behind = Together(ctx, sub_block, parts, start)
+        behind.run(parts.behind, [step.values for step in kept])
+        behind.close()
+        for step in kept:
+            for name in parts.spent:
+                step.values.pop(name, None)
+
+
+def _keep_values_one_by_one(
+    ctx: OpContext, sub_block: int, remembered: list[Any], kept: list[Any], parts: LoopParts | None
+) -> None:
+    scope = ctx.scope.new_scope()
     try:
         step = ctx.bind_block(sub_block, scope, only=None if parts is None else parts.within)
         while _condition(ctx):
@@ -98,13 +176,6 @@ def _keep_values_of_steps(ctx: OpContext, sub_block: int, remembered: list[Any],
             kept.append(StepValues(values))
     finally:
         ctx.scope.drop_kid(scope)
-    if parts is not None:
-        behind = Together(ctx, sub_block, parts, start)
-        behind.run(parts.behind, [step.values for step in kept])
-        behind.close()
-        for step in kept:
-            for name in parts.spent:
-                step.values.pop(name, None)
 
 
 def _fresh(block: Any) -> set[str]:
@@ -201,14 +272,22 @@ def while_grad(ctx: OpContext, *, sub_block: int, is_test: bool, original_output
     summed = {name for name, holder in targets if holder.name not in carried}
     sums = _sums(ctx, sub_block, summed)
     totals: dict[str, Total] = {holder.name: Total(ctx) for _, holder in targets}
-    for ran in _run_backwards(ctx, sub_block, scopes, links, sums, summed):
+    wanted = Wanted(
+        sums={name: each.reads for name, each in sums.items()},
+        each=frozenset(name for name, holder in targets if name not in sums and holder.name not in carried),
+        handed=tuple((name, holder.name) for name, holder in targets if holder.name in carried),
+        summed=frozenset(summed),
+    )
+    for ran in _run_backwards(ctx, sub_block, scopes, links, wanted):
         for name, holder in targets:
             if name in sums:
-                if sums[name].op in ran.ops:
+                if name in ran.totals:
+                    sums[name].add(ran.totals[name])
+                elif sums[name].op in ran.ops:
                     sums[name].take(ran.value)
             elif holder.name not in carried:
-                totals[holder.name].add(ran.value(name))
-            elif (value := ran.value(name)) is not None:
+                totals[holder.name].add(ran.totals[name] if name in ran.totals else ran.value(name))
+            elif not ran.is_compiled and (value := ran.value(name)) is not None:
                 holder.value = handed_on(value)
     for (name, holder), source in zip(targets, _forward_inputs(ctx), strict=True):
         if holder.name not in carried:
@@ -220,28 +299,46 @@ Links = list[tuple[Any, str]]  # variables outside, and the names that steps kno
 
 
 @dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is wanted of the gradient block.
+
+    sums: results that are only wanted as sums over all steps, and what they are made of in each step; each: those that are wanted
+    of every step; handed: what steps leave, and the variables outside that hand it on to the next step; summed: all that is
+    added up in some way.
+    """
+
+    sums: Mapping[str, tuple[str, ...]]
+    each: frozenset[str]
+    handed: tuple[tuple[str, str], ...]
+    summed: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Ran:
-    """Some operators of the gradient block have run, for a step or for all: `value` finds what they left, by name."""
+    """Some operators of the gradient block have run, for a step or for all: `value` finds what they left, by name.
+
+    totals: sums over all steps. is_compiled: variables outside have what steps hand on already.
+    """
 
     ops: Collection[Operator]
     value: Callable[[str], Any]
+    totals: Mapping[str, Any] = field(default_factory=dict)
+    is_compiled: bool = False
 
 
-def _run_backwards(
-    ctx: OpContext, sub_block: int, steps: list[Any], links: Links, without: Collection[str], summed: Collection[str]
-) -> Iterator[Ran]:
+def _run_backwards(ctx: OpContext, sub_block: int, steps: list[Any], links: Links, wanted: Wanted) -> Iterator[Ran]:
     """Run the gradient block for each step, the last first; the values of a step are gone when the next one is asked for."""
     block = ctx.op.block.program.block(sub_block)
     if not (steps and isinstance(steps[0], StepValues)):
-        yield from _run_by_scopes(ctx, sub_block, steps, links, without)
+        yield from _run_by_scopes(ctx, sub_block, steps, links, wanted.sums)
         return
     known = {name for _, name in links}.union(steps[0].values)
     forward = block.program.block(block.forward_block_idx)
-    parts = parts_of(block.ops, _fresh(block) - known, kept=_fresh(forward), sums=summed, may_precede=True)
+    parts = parts_of(block.ops, _fresh(block) - known, kept=_fresh(forward), sums=wanted.summed, may_precede=True)
     if parts is None:
-        yield from _run_by_values(ctx, sub_block, steps, links, without)
+        yield from _run_by_values(ctx, sub_block, steps, links, wanted)
     else:
-        yield from _run_in_parts(ctx, sub_block, steps, links, without, parts)
+        yield from _run_in_parts(ctx, sub_block, steps, links, wanted, parts)
 
 
 def _run_by_scopes(
@@ -257,15 +354,103 @@ def _run_by_scopes(
         drop_scopes(ctx, [steps.pop()])
 
 
+def _compiled_gradient(
+    ctx: OpContext,
+    sub_block: int,
+    steps: Sequence[MutableMapping[str, Any]],
+    links: Links,
+    wanted: Wanted,
+    only: Sequence[Operator] | None,
+    later: Collection[str],
+) -> Iterator[Ran] | None:
+    """Let the engine run the gradient block for each of the steps; None if it does not."""
+    block = ctx.op.block.program.block(sub_block)
+    common = steps[0].common if isinstance(steps[0], StepRecord) else _same_in_all(steps)
+    ops = block.ops if only is None else only
+    read = {name for op in ops for name in op.input_arg_names}
+    given = frozenset(name for name in read if name in steps[0] and name not in common)
+    used = read.union(name for op in ops for name in op.output_arg_names)
+    linked = tuple((holder.name, name) for holder, name in links if name in used and holder.value is not None)
+
+    gathered = _gathered(ops, wanted.each.intersection(_fresh(block)).difference(later))
+
+    def describe() -> LoopSpec:
+        left = {name for op in ops for name in op.output_arg_names}
+        return LoopSpec(
+            ops=ops,
+            local=frozenset(_fresh(block) - common.keys()),
+            keeps=True,
+            kept=dict.fromkeys((name for name in (*wanted.each - gathered, *later) if name in left), True),
+            given=given,
+            without=frozenset(name for name in wanted.sums if any(name in op.output_arg_names for op in ops)),
+            links=linked,
+            handed=tuple((name, holder) for name, holder in wanted.handed if (holder, name) in linked),
+            rows=wanted.sums,
+            arrays=_arrays_around(block),
+            gathered=gathered,
+        )
+
+    find = _outside(ctx)
+    loop: CompiledLoop | None = ctx.compiled_loop((only is None, given, linked), describe)
+    result = None if loop is None else loop.run(lambda name: common[name] if name in common else find(name), steps)
+    if result is None:
+        return None
+    _commit(ctx, result)
+    return _ran_by_engine(ctx, ops, steps, result)
+
+
+def _gathered(ops: Sequence[Operator], wanted: Collection[str]) -> frozenset[str]:
+    """The arrays of tensors that one operator writes an item of, and none reads."""
+    touched = Counter(name for op in ops for name in (*op.input_arg_names, *op.output_arg_names))
+    written = {name for op in ops if op.type == "write_to_array" for name in op.output("Out")}
+    return frozenset(name for name in wanted if name in written and touched[name] == 1)
+
+
+def _same_in_all(steps: Sequence[MutableMapping[str, Any]]) -> dict[str, Any]:
+    """The values that no step has another one of."""
+    return {name: value for name, value in steps[0].items() if not differs(steps, name)}
+
+
+def _ran_by_engine(
+    ctx: OpContext, ops: Sequence[Operator], steps: Sequence[MutableMapping[str, Any]], result: LoopResult
+) -> Iterator[Ran]:
+    """The steps that an engine has run, one after the other, and then the sums."""
+    find = _outside(ctx)
+    left = [op for op in ops if not any(name in result.totals for name in op.output_arg_names)]
+
+    def finder(before: MutableMapping[str, Any], after: MutableMapping[str, Any]) -> Callable[[str], Any]:
+        def value(name: str) -> Any:
+            if name in result.totals:
+                return None
+            for values in (after, before):
+                if (found := values.get(name)) is not None:
+                    return found
+            found = find(name)
+            return None if found is ABSENT else found
+
+        return value
+
+    for before, after in zip(steps, result.steps, strict=True):
+        yield Ran(left, finder(before, after), is_compiled=True)
+    yield Ran((), lambda name: None, result.totals, is_compiled=True)
+
+
 def _run_by_values(
     ctx: OpContext,
     sub_block: int,
     steps: list[StepValues],
     links: Links,
-    without: Collection[str],
+    wanted: Wanted,
     only: Sequence[Operator] | None = None,
+    later: Collection[str] = (),
 ) -> Iterator[Ran]:
-    """In one scope, bound anew only if another step has other names."""
+    """By the engine, or in one scope, bound anew only if another step has other names. later: what is read afterwards."""
+    compiled = _compiled_gradient(ctx, sub_block, [step.values for step in reversed(steps)], links, wanted, only, later)
+    if compiled is not None:
+        steps.clear()
+        yield from compiled
+        return
+    without = wanted.sums
     ops = ctx.op.block.program.block(sub_block).ops if only is None else only
     needed = _needed(ops, without)
     used = None if only is None else {name for op in ops for name in op.input_arg_names}
@@ -296,20 +481,21 @@ def _run_in_parts(
     sub_block: int,
     steps: list[StepValues],
     links: Links,
-    without: Collection[str],
+    wanted: Wanted,
     parts: LoopParts,
 ) -> Iterator[Ran]:
     """What no step waits for runs before or behind all steps, for all of them at once where it can."""
+    without = wanted.sums
     values = [step.values for step in reversed(steps)]
     rest = Together(ctx, sub_block, parts, counted(ctx, parts.counters), dict(_linked(links)), without, backwards=True)
     read = {name for op in parts.behind for name in op.input_arg_names if name not in parts.counters}
     later = [name for op in parts.within for name in op.output_arg_names if name in read]
     try:
         rest.run(_needed(parts.before, without), values)
-        within = _run_by_values(ctx, sub_block, steps, links, without, parts.within)
-        for step, ran in zip(values, within, strict=True):
+        within = _run_by_values(ctx, sub_block, steps, links, wanted, parts.within, later)
+        for step, ran in zip([*values, {}], within, strict=False):
             yield ran
-            step.update((name, ran.value(name)) for name in later)
+            step.update((name, ran.value(name)) for name in later if ran.ops)
         rest.run(_needed(parts.behind, without), values)
     finally:
         rest.close()

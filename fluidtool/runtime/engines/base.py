@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fluidtool.ir import Operator
+from fluidtool.ops.control_flow.compiled import LoopCompiler
 from fluidtool.runtime.graph.importers.registry import Lod
 from fluidtool.runtime.graph.ir import Graph, Shape
 from fluidtool.runtime.graph.spec import RegionSpec
@@ -124,6 +125,10 @@ class Engine(Protocol):
     @property
     def step_compiler(self) -> StepCompiler | None:
         """What compiles regions of training programs; None if their operators run one by one."""
+
+    @property
+    def loops(self) -> LoopCompiler | None:
+        """What compiles loops; None if their operators run one by one."""
 
     def compile(self, spec: RegionSpec, packed: Any = None) -> CompiledRegion:
         """Compile a region; raises UnsupportedError if a kernel is missing.

@@ -154,6 +154,10 @@ CALLS: dict[
         {"source": 35, "out": 15, "offsets": 8},
     ),
     abi.SoftmaxSequences: ({"sequences": 3, "source_rows": 7}, {"source": 7, "out": 7, "offsets": 8}),
+    abi.Loop: (
+        {"count": 2, "slot_count": 3, "kept_steps": 4, "array_count": 1, "keeps": 0, "given": 0},
+        {"instructions": 2 * 48, "state": 28, "values": 3 * 22, "outer": 6, "kept": 12 * 22, "arrays": 6},
+    ),
     abi.Gru: (
         PACKED,
         {"source": 45, "gate_weights": 3 * 8, "candidate_weights": 3 * 8, "bias": 9, "initial": 9, "hidden": 15}

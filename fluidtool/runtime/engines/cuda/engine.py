@@ -48,6 +48,10 @@ class CudaEngine:
         return " ".join([str(self.device.xp.__version__), *sorted(self.libraries)])
 
     @property
+    def loops(self) -> None:
+        """Loops run operator by operator."""
+
+    @property
     def step_compiler(self) -> StepCompiler:
         """Training steps run as CUDA graphs, too."""
         return StepCompiler(self.device, self.libraries, self.opened)

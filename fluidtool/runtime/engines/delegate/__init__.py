@@ -93,6 +93,10 @@ class DelegateEngine:
         return DelegatedRegion(self.name, imported, tuple(spec.outputs), memory, call)
 
     @property
+    def loops(self) -> None:
+        """Loops run operator by operator."""
+
+    @property
     def step_compiler(self) -> None:
         """Training programs run operator by operator."""
 

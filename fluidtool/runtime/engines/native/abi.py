@@ -14,7 +14,7 @@ P = TypeVar("P")
 
 WORDS = 45  # of 8 bytes, of a call
 FIRST = 4  # the word of the first pointer
-FINGERPRINT = 0x524ed815  # FT_ABI of src/abi.h
+FINGERPRINT = 0xd6cae353  # FT_ABI of src/abi.h
 
 
 class Kind(IntEnum):
@@ -121,6 +121,7 @@ class Kind(IntEnum):
     PROJECTED_LSTM_GRADIENT = 98
     MULTIPLY = 99
     POOL_HALVES = 100
+    LOOP = 101
 
 
 class ActivationKind(IntEnum):
@@ -5347,6 +5348,55 @@ class PoolHalves(Arguments[P]):
         return (self.images, self.rows, self.columns, self.blocks, self.lanes, self.window_h, self.window_w,
             self.stride_h, self.stride_w, self.pad_top, self.pad_left, self.source_height, self.source_width,
             self.source_image, self.source_row, self.source_block, self.out_image, self.out_row, self.out_block,)
+
+    def floats(self) -> tuple[float, ...]:
+        return ()
+
+
+class Loop(Arguments[P]):
+    """The instructions of a loop (src/loops.c), step after step, until it has ended or lacks memory: state says so,
+    and where to go on. Words of an instruction: 24; of state: 14; of a value: 11; of an array: 3. outer: for each
+    slot, whether it keeps its value from step to step; kept: the values of kept_steps steps, which are written
+    (keeps), or are there before (given). Addresses in these tables are the caller's to answer for. tasks = 1."""
+
+    __slots__ = (
+        "instructions", "state", "values", "outer", "kept", "arrays", "count", "slot_count", "kept_steps",
+        "array_count", "keeps", "given",
+    )
+    kind = Kind.LOOP
+    takes_activation = False
+    pointer_bytes = {
+        "instructions": 8, "state": 8, "values": 8, "outer": 8, "kept": 8, "arrays": 8,
+    }
+    size_counts = {
+        "count": 0, "slot_count": 0, "kept_steps": 0, "array_count": 0, "keeps": 0, "given": 0,
+    }
+    optional = ("kept", "arrays", )
+    float_names = ()
+    layout = Struct("@iiq3f6Q6q")
+
+    def __init__(
+        self, *, instructions: P, state: P, values: P, outer: P, kept: P | None = None, arrays: P | None = None,
+        count: int, slot_count: int, kept_steps: int, array_count: int, keeps: int, given: int,
+    ) -> None:
+        self.instructions = instructions
+        self.state = state
+        self.values = values
+        self.outer = outer
+        self.kept = kept
+        self.arrays = arrays
+        self.count = count
+        self.slot_count = slot_count
+        self.kept_steps = kept_steps
+        self.array_count = array_count
+        self.keeps = keeps
+        self.given = given
+
+    def pointers(self) -> tuple[P | None, ...]:
+        return (self.instructions, self.state, self.values, self.outer, self.kept, self.arrays,)
+
+    def sizes(self) -> tuple[int, ...]:
+        return (self.count, self.slot_count, self.kept_steps, self.array_count, self.keeps, self.given,)
 
     def floats(self) -> tuple[float, ...]:
         return ()

@@ -10,6 +10,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from fluidtool.errors import DeviceError, FluidError
+from fluidtool.ops.control_flow.compiled import LoopCompiler
 from fluidtool.records import dataclass
 from fluidtool.runtime.engines.base import Kernel
 from fluidtool.runtime.engines.native.compiler import NativeRegion, compile_region
@@ -67,6 +68,15 @@ class NativeEngine:
     @property
     def step_compiler(self) -> None:
         """Training programs run operator by operator."""
+
+    @property
+    def loops(self) -> LoopCompiler | None:
+        """What compiles loops, in float32."""
+        if self.library.precision != "float32":
+            return None
+        from fluidtool.runtime.engines.native.loops.running import NativeLoops  # most programs have no loop
+
+        return NativeLoops(self.library)
 
     def packing(self, constants: tuple[NDArray[Any], ...]) -> PackedConstants:
         """Storage for packed constants."""

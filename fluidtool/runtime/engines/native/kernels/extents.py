@@ -42,6 +42,7 @@ CHUNK = 64  # of src/normalization.c
 LONGEST_SHARE = 1151  # of a depth, half as long again as SHARE of src/products.c; and from there:
 PANEL_ROWS, PANELS_TOGETHER = 132, 8
 MOST_CORNERS = 16  # half of MOST_EDGES of src/polygons.c
+LOOP_INSTRUCTION, LOOP_STATE, LOOP_VALUE, LOOP_ARRAY = 24, 14, 11, 3  # words of src/loops.c
 BIN_CELLS = 6  # floats of `bin_cells` of src/regions.c
 
 
@@ -473,6 +474,15 @@ def packed(s: Any) -> bool:
 def sequence_starts(s: abi.PoolSequences[Array] | abi.SoftmaxSequences[Array]) -> bool:
     """Sequences of rows that there are."""
     return ascending(s.offsets, s.source_rows)
+
+
+@touches(abi.Loop)
+def _loop(s: abi.Loop[Pointer], on: Setting) -> Touched:
+    """Words of 64 bits; addresses within the tables are those of arrays that running.py keeps."""
+    need(s.kept is not None or not (s.keeps or s.given), "room for what is kept")
+    values = LOOP_VALUE * s.slot_count
+    yield from counts(instructions=LOOP_INSTRUCTION * s.count, state=LOOP_STATE, values=values)
+    yield from counts(outer=s.slot_count, kept=values * s.kept_steps, arrays=LOOP_ARRAY * s.array_count)
 
 
 TABLES: dict[abi.Kind, Callable[[Any], bool]] = {

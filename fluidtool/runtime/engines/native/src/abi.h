@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define FT_ABI 0x524ed815u /* another for another layout */
+#define FT_ABI 0xd6cae353u /* another for another layout */
 
 enum ft_kind {
     FT_CONVOLUTION, FT_DEPTHWISE, FT_POOL, FT_BLOCK, FT_UNBLOCK, FT_HALO, FT_ELEMENTWISE, FT_SOFTMAX, FT_LAYER_NORM,
@@ -23,7 +23,7 @@ enum ft_kind {
     FT_ACTIVATION_GRADIENT, FT_REGROUP, FT_LOCAL_RESPONSE, FT_PROJECTED_SEQUENCES, FT_SUPPRESS_POLYGONS,
     FT_SAMPLE_PLANES, FT_FEW_ROWS, FT_INPUT_GRADIENT, FT_SOFTMAX_GRADIENT, FT_DROP, FT_DROP_GRADIENT, FT_ACTIVATE,
     FT_ADD, FT_INT8_PRODUCTS, FT_INT8_DEPTHWISE, FT_TO_INT8, FT_SUM_IMAGES, FT_INT8_HALO, FT_ROUND_TO_STEPS,
-    FT_PACK_INT8, FT_PROJECTED_LSTM, FT_PROJECTED_LSTM_GRADIENT, FT_MULTIPLY, FT_POOL_HALVES, FT_KINDS
+    FT_PACK_INT8, FT_PROJECTED_LSTM, FT_PROJECTED_LSTM_GRADIENT, FT_MULTIPLY, FT_POOL_HALVES, FT_LOOP, FT_KINDS
 };
 
 enum ft_activation {
@@ -1510,6 +1510,23 @@ typedef struct ft_pool_halves {
         source_height, source_width, source_image, source_row, source_block, out_image, out_row, out_block;
 } ft_pool_halves;
 
+/* The instructions of a loop (src/loops.c), step after step, until it has ended or lacks memory: state says so, and
+   where to go on. Words of an instruction: 24; of state: 14; of a value: 11; of an array: 3. outer: for each slot,
+   whether it keeps its value from step to step; kept: the values of kept_steps steps, which are written (keeps), or
+   are there before (given). Addresses in these tables are the caller's to answer for. tasks = 1. */
+typedef struct ft_loop {
+    int32_t kind, activation;
+    int64_t tasks;
+    ft_constants constants;
+    const int64_t *instructions;
+    int64_t *state;
+    int64_t *values;
+    const int64_t *outer;
+    int64_t *kept;
+    int64_t *arrays;
+    int64_t count, slot_count, kept_steps, array_count, keeps, given;
+} ft_loop;
+
 /* A call of any kernel. */
 typedef union ft_call {
     ft_any any;
@@ -1614,6 +1631,7 @@ typedef union ft_call {
     ft_projected_lstm_gradient projected_lstm_gradient;
     ft_multiply multiply;
     ft_pool_halves pool_halves;
+    ft_loop loop;
 } ft_call;
 
 _Static_assert(offsetof(ft_convolution, source) == 32 && offsetof(ft_convolution, images) == 80 &&
@@ -1817,6 +1835,8 @@ _Static_assert(offsetof(ft_multiply, source) == 32 && offsetof(ft_multiply, rows
                224, "multiply");
 _Static_assert(offsetof(ft_pool_halves, source) == 32 && offsetof(ft_pool_halves, images) == 48 &&
                sizeof(ft_pool_halves) == 200, "pool_halves");
+_Static_assert(offsetof(ft_loop, instructions) == 32 && offsetof(ft_loop, count) == 80 && sizeof(ft_loop) == 128,
+               "loop");
 _Static_assert(sizeof(ft_call) == 360, "calls");
 
 #endif

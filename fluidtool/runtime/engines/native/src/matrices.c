@@ -21,6 +21,7 @@
 #include "reductions.c"
 #include "viterbi.c"
 #include "normalization.c"
+#include "loops.c"
 
 const ft_table TABLE = {
     [FT_ELEMENTWISE] = elementwise,
@@ -83,4 +84,5 @@ const ft_table TABLE = {
     [FT_DROP_GRADIENT] = drop_gradient,
     [FT_ACTIVATE] = activate_all,
     [FT_ADD] = add,
+    [FT_LOOP] = run_loop,
 };
