@@ -14,7 +14,6 @@ P = TypeVar("P")
 
 WORDS = 45  # of 8 bytes, of a call
 FIRST = 4  # the word of the first pointer
-FINGERPRINT = 0x524ED815  # FT_ABI of src/abi.h
 
 
 class Kind(IntEnum):
@@ -182,125 +181,35 @@ class Convolution(Arguments[P]):
     row_parts * column_parts * block_parts."""
 
     __slots__ = (
-        "source",
-        "weights",
-        "bias",
-        "out",
-        "residual",
-        "offsets",
-        "images",
-        "rows",
-        "columns",
-        "blocks",
-        "segments",
-        "segment_length",
-        "last_length",
-        "last_segments",
-        "source_image",
-        "source_row",
-        "source_pixel",
-        "out_image",
-        "out_row",
-        "out_pixel",
-        "out_block",
-        "residual_image",
-        "residual_row",
-        "residual_pixel",
-        "residual_block",
-        "groups",
-        "source_group",
-        "weights_group",
-        "out_group",
-        "last_lanes",
-        "row_parts",
-        "block_parts",
-        "bias_group",
-        "column_parts",
+        "source", "weights", "bias", "out", "residual", "offsets", "images", "rows", "columns", "blocks",
+        "segments", "segment_length", "last_length", "last_segments", "source_image", "source_row", "source_pixel",
+        "out_image", "out_row", "out_pixel", "out_block", "residual_image", "residual_row", "residual_pixel",
+        "residual_block", "groups", "source_group", "weights_group", "out_group", "last_lanes", "row_parts",
+        "block_parts", "bias_group", "column_parts",
     )
     kind = Kind.CONVOLUTION
     takes_activation = True
     pointer_bytes = {
-        "source": 4,
-        "weights": 4,
-        "bias": 4,
-        "out": 4,
-        "residual": 4,
-        "offsets": 8,
+        "source": 4, "weights": 4, "bias": 4, "out": 4, "residual": 4, "offsets": 8,
     }
     size_counts = {
-        "images": 0,
-        "rows": 0,
-        "columns": 0,
-        "blocks": 0,
-        "segments": 0,
-        "segment_length": 0,
-        "last_length": 0,
-        "last_segments": 0,
-        "source_image": 0,
-        "source_row": 0,
-        "source_pixel": 0,
-        "out_image": 0,
-        "out_row": 0,
-        "out_pixel": 0,
-        "out_block": 0,
-        "residual_image": 0,
-        "residual_row": 0,
-        "residual_pixel": 0,
-        "residual_block": 0,
-        "groups": 0,
-        "source_group": 0,
-        "weights_group": 0,
-        "out_group": 0,
-        "last_lanes": 0,
-        "row_parts": 0,
-        "block_parts": 0,
-        "bias_group": 0,
-        "column_parts": 0,
+        "images": 0, "rows": 0, "columns": 0, "blocks": 0, "segments": 0, "segment_length": 0, "last_length": 0,
+        "last_segments": 0, "source_image": 0, "source_row": 0, "source_pixel": 0, "out_image": 0, "out_row": 0,
+        "out_pixel": 0, "out_block": 0, "residual_image": 0, "residual_row": 0, "residual_pixel": 0,
+        "residual_block": 0, "groups": 0, "source_group": 0, "weights_group": 0, "out_group": 0, "last_lanes": 0,
+        "row_parts": 0, "block_parts": 0, "bias_group": 0, "column_parts": 0,
     }
-    optional = (
-        "bias",
-        "residual",
-    )
+    optional = ("bias", "residual", )
     float_names = ()
     layout = Struct("@iiq3f6Q28q")
 
     def __init__(
-        self,
-        *,
-        source: P,
-        weights: P,
-        bias: P | None = None,
-        out: P,
-        residual: P | None = None,
-        offsets: P,
-        images: int,
-        rows: int,
-        columns: int,
-        blocks: int,
-        segments: int,
-        segment_length: int,
-        last_length: int,
-        last_segments: int,
-        source_image: int,
-        source_row: int,
-        source_pixel: int,
-        out_image: int,
-        out_row: int,
-        out_pixel: int,
-        out_block: int,
-        residual_image: int = 0,
-        residual_row: int = 0,
-        residual_pixel: int = 0,
-        residual_block: int = 0,
-        groups: int,
-        source_group: int,
-        weights_group: int,
-        out_group: int,
-        last_lanes: int,
-        row_parts: int,
-        block_parts: int,
-        bias_group: int,
-        column_parts: int,
+        self, *, source: P, weights: P, bias: P | None = None, out: P, residual: P | None = None, offsets: P,
+        images: int, rows: int, columns: int, blocks: int, segments: int, segment_length: int, last_length: int,
+        last_segments: int, source_image: int, source_row: int, source_pixel: int, out_image: int, out_row: int,
+        out_pixel: int, out_block: int, residual_image: int = 0, residual_row: int = 0, residual_pixel: int = 0,
+        residual_block: int = 0, groups: int, source_group: int, weights_group: int, out_group: int, last_lanes:
+        int, row_parts: int, block_parts: int, bias_group: int, column_parts: int,
     ) -> None:
         self.source = source
         self.weights = weights
@@ -338,46 +247,14 @@ class Convolution(Arguments[P]):
         self.column_parts = column_parts
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.weights,
-            self.bias,
-            self.out,
-            self.residual,
-            self.offsets,
-        )
+        return (self.source, self.weights, self.bias, self.out, self.residual, self.offsets,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.images,
-            self.rows,
-            self.columns,
-            self.blocks,
-            self.segments,
-            self.segment_length,
-            self.last_length,
-            self.last_segments,
-            self.source_image,
-            self.source_row,
-            self.source_pixel,
-            self.out_image,
-            self.out_row,
-            self.out_pixel,
-            self.out_block,
-            self.residual_image,
-            self.residual_row,
-            self.residual_pixel,
-            self.residual_block,
-            self.groups,
-            self.source_group,
-            self.weights_group,
-            self.out_group,
-            self.last_lanes,
-            self.row_parts,
-            self.block_parts,
-            self.bias_group,
-            self.column_parts,
-        )
+        return (self.images, self.rows, self.columns, self.blocks, self.segments, self.segment_length,
+            self.last_length, self.last_segments, self.source_image, self.source_row, self.source_pixel,
+            self.out_image, self.out_row, self.out_pixel, self.out_block, self.residual_image, self.residual_row,
+            self.residual_pixel, self.residual_block, self.groups, self.source_group, self.weights_group,
+            self.out_group, self.last_lanes, self.row_parts, self.block_parts, self.bias_group, self.column_parts,)
 
     def floats(self) -> tuple[float, ...]:
         return ()
@@ -388,116 +265,33 @@ class Depthwise(Arguments[P]):
     left out. residual may be out."""
 
     __slots__ = (
-        "source",
-        "weights",
-        "bias",
-        "out",
-        "residual",
-        "images",
-        "rows",
-        "columns",
-        "blocks",
-        "window_h",
-        "window_w",
-        "pad_top",
-        "pad_left",
-        "source_image",
-        "source_row",
-        "source_block",
-        "out_image",
-        "out_row",
-        "out_pixel",
-        "out_block",
-        "residual_image",
-        "residual_row",
-        "residual_pixel",
-        "residual_block",
-        "stride_h",
-        "stride_w",
-        "dilation_h",
-        "dilation_w",
-        "source_height",
-        "row_parts",
-        "source_width",
+        "source", "weights", "bias", "out", "residual", "images", "rows", "columns", "blocks", "window_h",
+        "window_w", "pad_top", "pad_left", "source_image", "source_row", "source_block", "out_image", "out_row",
+        "out_pixel", "out_block", "residual_image", "residual_row", "residual_pixel", "residual_block", "stride_h",
+        "stride_w", "dilation_h", "dilation_w", "source_height", "row_parts", "source_width",
     )
     kind = Kind.DEPTHWISE
     takes_activation = True
     pointer_bytes = {
-        "source": 4,
-        "weights": 4,
-        "bias": 4,
-        "out": 4,
-        "residual": 4,
+        "source": 4, "weights": 4, "bias": 4, "out": 4, "residual": 4,
     }
     size_counts = {
-        "images": 0,
-        "rows": 0,
-        "columns": 0,
-        "blocks": 0,
-        "window_h": 0,
-        "window_w": 0,
-        "pad_top": 0,
-        "pad_left": 0,
-        "source_image": 0,
-        "source_row": 0,
-        "source_block": 0,
-        "out_image": 0,
-        "out_row": 0,
-        "out_pixel": 0,
-        "out_block": 0,
-        "residual_image": 0,
-        "residual_row": 0,
-        "residual_pixel": 0,
-        "residual_block": 0,
-        "stride_h": 0,
-        "stride_w": 0,
-        "dilation_h": 0,
-        "dilation_w": 0,
-        "source_height": 0,
-        "row_parts": 0,
+        "images": 0, "rows": 0, "columns": 0, "blocks": 0, "window_h": 0, "window_w": 0, "pad_top": 0, "pad_left":
+        0, "source_image": 0, "source_row": 0, "source_block": 0, "out_image": 0, "out_row": 0, "out_pixel": 0,
+        "out_block": 0, "residual_image": 0, "residual_row": 0, "residual_pixel": 0, "residual_block": 0,
+        "stride_h": 0, "stride_w": 0, "dilation_h": 0, "dilation_w": 0, "source_height": 0, "row_parts": 0,
         "source_width": 0,
     }
-    optional = (
-        "bias",
-        "residual",
-    )
+    optional = ("bias", "residual", )
     float_names = ()
     layout = Struct("@iiq3f5Q26q")
 
     def __init__(
-        self,
-        *,
-        source: P,
-        weights: P,
-        bias: P | None = None,
-        out: P,
-        residual: P | None = None,
-        images: int,
-        rows: int,
-        columns: int,
-        blocks: int,
-        window_h: int,
-        window_w: int,
-        pad_top: int,
-        pad_left: int,
-        source_image: int,
-        source_row: int,
-        source_block: int,
-        out_image: int,
-        out_row: int,
-        out_pixel: int,
-        out_block: int,
-        residual_image: int = 0,
-        residual_row: int = 0,
-        residual_pixel: int = 0,
-        residual_block: int = 0,
-        stride_h: int,
-        stride_w: int,
-        dilation_h: int,
-        dilation_w: int,
-        source_height: int,
-        row_parts: int,
-        source_width: int,
+        self, *, source: P, weights: P, bias: P | None = None, out: P, residual: P | None = None, images: int, rows:
+        int, columns: int, blocks: int, window_h: int, window_w: int, pad_top: int, pad_left: int, source_image:
+        int, source_row: int, source_block: int, out_image: int, out_row: int, out_pixel: int, out_block: int,
+        residual_image: int = 0, residual_row: int = 0, residual_pixel: int = 0, residual_block: int = 0, stride_h:
+        int, stride_w: int, dilation_h: int, dilation_w: int, source_height: int, row_parts: int, source_width: int,
     ) -> None:
         self.source = source
         self.weights = weights
@@ -532,43 +326,14 @@ class Depthwise(Arguments[P]):
         self.source_width = source_width
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.weights,
-            self.bias,
-            self.out,
-            self.residual,
-        )
+        return (self.source, self.weights, self.bias, self.out, self.residual,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.images,
-            self.rows,
-            self.columns,
-            self.blocks,
-            self.window_h,
-            self.window_w,
-            self.pad_top,
-            self.pad_left,
-            self.source_image,
-            self.source_row,
-            self.source_block,
-            self.out_image,
-            self.out_row,
-            self.out_pixel,
-            self.out_block,
-            self.residual_image,
-            self.residual_row,
-            self.residual_pixel,
-            self.residual_block,
-            self.stride_h,
-            self.stride_w,
-            self.dilation_h,
-            self.dilation_w,
-            self.source_height,
-            self.row_parts,
-            self.source_width,
-        )
+        return (self.images, self.rows, self.columns, self.blocks, self.window_h, self.window_w, self.pad_top,
+            self.pad_left, self.source_image, self.source_row, self.source_block, self.out_image, self.out_row,
+            self.out_pixel, self.out_block, self.residual_image, self.residual_row, self.residual_pixel,
+            self.residual_block, self.stride_h, self.stride_w, self.dilation_h, self.dilation_w, self.source_height,
+            self.row_parts, self.source_width,)
 
     def floats(self) -> tuple[float, ...]:
         return ()
@@ -579,86 +344,29 @@ class Pool(Arguments[P]):
     window."""
 
     __slots__ = (
-        "source",
-        "out",
-        "images",
-        "rows",
-        "columns",
-        "blocks",
-        "window_h",
-        "window_w",
-        "stride_h",
-        "stride_w",
-        "pad_top",
-        "pad_left",
-        "source_height",
-        "source_width",
-        "source_image",
-        "source_row",
-        "source_block",
-        "out_image",
-        "out_row",
-        "out_block",
-        "mode",
-        "adaptive",
+        "source", "out", "images", "rows", "columns", "blocks", "window_h", "window_w", "stride_h", "stride_w",
+        "pad_top", "pad_left", "source_height", "source_width", "source_image", "source_row", "source_block",
+        "out_image", "out_row", "out_block", "mode", "adaptive",
     )
     kind = Kind.POOL
     takes_activation = False
     pointer_bytes = {
-        "source": 4,
-        "out": 4,
+        "source": 4, "out": 4,
     }
     size_counts = {
-        "images": 0,
-        "rows": 0,
-        "columns": 0,
-        "blocks": 0,
-        "window_h": 0,
-        "window_w": 0,
-        "stride_h": 0,
-        "stride_w": 0,
-        "pad_top": 0,
-        "pad_left": 0,
-        "source_height": 0,
-        "source_width": 0,
-        "source_image": 0,
-        "source_row": 0,
-        "source_block": 0,
-        "out_image": 0,
-        "out_row": 0,
-        "out_block": 0,
-        "mode": 0,
-        "adaptive": 0,
+        "images": 0, "rows": 0, "columns": 0, "blocks": 0, "window_h": 0, "window_w": 0, "stride_h": 0, "stride_w":
+        0, "pad_top": 0, "pad_left": 0, "source_height": 0, "source_width": 0, "source_image": 0, "source_row": 0,
+        "source_block": 0, "out_image": 0, "out_row": 0, "out_block": 0, "mode": 0, "adaptive": 0,
     }
     optional = ()
     float_names = ()
     layout = Struct("@iiq3f2Q20q")
 
     def __init__(
-        self,
-        *,
-        source: P,
-        out: P,
-        images: int,
-        rows: int,
-        columns: int,
-        blocks: int,
-        window_h: int,
-        window_w: int,
-        stride_h: int,
-        stride_w: int,
-        pad_top: int,
-        pad_left: int,
-        source_height: int,
-        source_width: int,
-        source_image: int,
-        source_row: int,
-        source_block: int,
-        out_image: int,
-        out_row: int,
-        out_block: int,
-        mode: int,
-        adaptive: int,
+        self, *, source: P, out: P, images: int, rows: int, columns: int, blocks: int, window_h: int, window_w: int,
+        stride_h: int, stride_w: int, pad_top: int, pad_left: int, source_height: int, source_width: int,
+        source_image: int, source_row: int, source_block: int, out_image: int, out_row: int, out_block: int, mode:
+        int, adaptive: int,
     ) -> None:
         self.source = source
         self.out = out
@@ -684,34 +392,13 @@ class Pool(Arguments[P]):
         self.adaptive = adaptive
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.out,
-        )
+        return (self.source, self.out,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.images,
-            self.rows,
-            self.columns,
-            self.blocks,
-            self.window_h,
-            self.window_w,
-            self.stride_h,
-            self.stride_w,
-            self.pad_top,
-            self.pad_left,
-            self.source_height,
-            self.source_width,
-            self.source_image,
-            self.source_row,
-            self.source_block,
-            self.out_image,
-            self.out_row,
-            self.out_block,
-            self.mode,
-            self.adaptive,
-        )
+        return (self.images, self.rows, self.columns, self.blocks, self.window_h, self.window_w, self.stride_h,
+            self.stride_w, self.pad_top, self.pad_left, self.source_height, self.source_width, self.source_image,
+            self.source_row, self.source_block, self.out_image, self.out_row, self.out_block, self.mode,
+            self.adaptive,)
 
     def floats(self) -> tuple[float, ...]:
         return ()
@@ -721,53 +408,25 @@ class Block(Arguments[P]):
     """An image [images][channels][rows][columns] put into blocks of so many lanes."""
 
     __slots__ = (
-        "source",
-        "out",
-        "images",
-        "channels",
-        "rows",
-        "columns",
-        "out_image",
-        "out_block",
-        "out_row",
-        "blocks",
+        "source", "out", "images", "channels", "rows", "columns", "out_image", "out_block", "out_row", "blocks",
         "lanes",
     )
     kind = Kind.BLOCK
     takes_activation = False
     pointer_bytes = {
-        "source": 4,
-        "out": 4,
+        "source": 4, "out": 4,
     }
     size_counts = {
-        "images": 0,
-        "channels": 0,
-        "rows": 0,
-        "columns": 0,
-        "out_image": 0,
-        "out_block": 0,
-        "out_row": 0,
-        "blocks": 0,
-        "lanes": 0,
+        "images": 0, "channels": 0, "rows": 0, "columns": 0, "out_image": 0, "out_block": 0, "out_row": 0, "blocks":
+        0, "lanes": 0,
     }
     optional = ()
     float_names = ()
     layout = Struct("@iiq3f2Q9q")
 
     def __init__(
-        self,
-        *,
-        source: P,
-        out: P,
-        images: int,
-        channels: int,
-        rows: int,
-        columns: int,
-        out_image: int,
-        out_block: int,
-        out_row: int,
-        blocks: int,
-        lanes: int,
+        self, *, source: P, out: P, images: int, channels: int, rows: int, columns: int, out_image: int, out_block:
+        int, out_row: int, blocks: int, lanes: int,
     ) -> None:
         self.source = source
         self.out = out
@@ -782,23 +441,11 @@ class Block(Arguments[P]):
         self.lanes = lanes
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.out,
-        )
+        return (self.source, self.out,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.images,
-            self.channels,
-            self.rows,
-            self.columns,
-            self.out_image,
-            self.out_block,
-            self.out_row,
-            self.blocks,
-            self.lanes,
-        )
+        return (self.images, self.channels, self.rows, self.columns, self.out_image, self.out_block, self.out_row,
+            self.blocks, self.lanes,)
 
     def floats(self) -> tuple[float, ...]:
         return ()
@@ -808,31 +455,16 @@ class Unblock(Arguments[P]):
     """The way back, from blocks of a vector's lanes."""
 
     __slots__ = (
-        "source",
-        "out",
-        "images",
-        "channels",
-        "rows",
-        "columns",
-        "source_image",
-        "source_block",
-        "source_row",
+        "source", "out", "images", "channels", "rows", "columns", "source_image", "source_block", "source_row",
         "blocks",
     )
     kind = Kind.UNBLOCK
     takes_activation = False
     pointer_bytes = {
-        "source": 4,
-        "out": 4,
+        "source": 4, "out": 4,
     }
     size_counts = {
-        "images": 0,
-        "channels": 0,
-        "rows": 0,
-        "columns": 0,
-        "source_image": 0,
-        "source_block": 0,
-        "source_row": 0,
+        "images": 0, "channels": 0, "rows": 0, "columns": 0, "source_image": 0, "source_block": 0, "source_row": 0,
         "blocks": 0,
     }
     optional = ()
@@ -840,18 +472,8 @@ class Unblock(Arguments[P]):
     layout = Struct("@iiq3f2Q8q")
 
     def __init__(
-        self,
-        *,
-        source: P,
-        out: P,
-        images: int,
-        channels: int,
-        rows: int,
-        columns: int,
-        source_image: int,
-        source_block: int,
-        source_row: int,
-        blocks: int,
+        self, *, source: P, out: P, images: int, channels: int, rows: int, columns: int, source_image: int,
+        source_block: int, source_row: int, blocks: int,
     ) -> None:
         self.source = source
         self.out = out
@@ -865,22 +487,11 @@ class Unblock(Arguments[P]):
         self.blocks = blocks
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.out,
-        )
+        return (self.source, self.out,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.images,
-            self.channels,
-            self.rows,
-            self.columns,
-            self.source_image,
-            self.source_block,
-            self.source_row,
-            self.blocks,
-        )
+        return (self.images, self.channels, self.rows, self.columns, self.source_image, self.source_block,
+            self.source_row, self.blocks,)
 
     def floats(self) -> tuple[float, ...]:
         return ()
@@ -890,15 +501,7 @@ class Halo(Arguments[P]):
     """Zeros around planes of rows and columns, both with their halo, of pixels of so many lanes."""
 
     __slots__ = (
-        "out",
-        "planes",
-        "rows",
-        "columns",
-        "top",
-        "bottom",
-        "left",
-        "right",
-        "lanes",
+        "out", "planes", "rows", "columns", "top", "bottom", "left", "right", "lanes",
     )
     kind = Kind.HALO
     takes_activation = False
@@ -906,31 +509,15 @@ class Halo(Arguments[P]):
         "out": 4,
     }
     size_counts = {
-        "planes": 0,
-        "rows": 0,
-        "columns": 0,
-        "top": 0,
-        "bottom": 0,
-        "left": 0,
-        "right": 0,
-        "lanes": 0,
+        "planes": 0, "rows": 0, "columns": 0, "top": 0, "bottom": 0, "left": 0, "right": 0, "lanes": 0,
     }
     optional = ()
     float_names = ()
     layout = Struct("@iiq3f1Q8q")
 
     def __init__(
-        self,
-        *,
-        out: P,
-        planes: int,
-        rows: int,
-        columns: int,
-        top: int,
-        bottom: int,
-        left: int,
-        right: int,
-        lanes: int,
+        self, *, out: P, planes: int, rows: int, columns: int, top: int, bottom: int, left: int, right: int, lanes:
+        int,
     ) -> None:
         self.out = out
         self.planes = planes
@@ -946,16 +533,7 @@ class Halo(Arguments[P]):
         return (self.out,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.planes,
-            self.rows,
-            self.columns,
-            self.top,
-            self.bottom,
-            self.left,
-            self.right,
-            self.lanes,
-        )
+        return (self.planes, self.rows, self.columns, self.top, self.bottom, self.left, self.right, self.lanes,)
 
     def floats(self) -> tuple[float, ...]:
         return ()
@@ -966,62 +544,26 @@ class Elementwise(Arguments[P]):
     by strides of 0; source_column and other_column are 0 or 1."""
 
     __slots__ = (
-        "source",
-        "other",
-        "added",
-        "out",
-        "shape",
-        "columns",
-        "source_strides",
-        "other_strides",
-        "out_strides",
-        "source_column",
-        "other_column",
-        "operation",
-        "added_strides",
+        "source", "other", "added", "out", "shape", "columns", "source_strides", "other_strides", "out_strides",
+        "source_column", "other_column", "operation", "added_strides",
     )
     kind = Kind.ELEMENTWISE
     takes_activation = True
     pointer_bytes = {
-        "source": 4,
-        "other": 4,
-        "added": 4,
-        "out": 4,
+        "source": 4, "other": 4, "added": 4, "out": 4,
     }
     size_counts = {
-        "shape": 4,
-        "columns": 0,
-        "source_strides": 4,
-        "other_strides": 4,
-        "out_strides": 4,
-        "source_column": 0,
-        "other_column": 0,
-        "operation": 0,
-        "added_strides": 4,
+        "shape": 4, "columns": 0, "source_strides": 4, "other_strides": 4, "out_strides": 4, "source_column": 0,
+        "other_column": 0, "operation": 0, "added_strides": 4,
     }
-    optional = (
-        "other",
-        "added",
-    )
+    optional = ("other", "added", )
     float_names = ()
     layout = Struct("@iiq3f4Q24q")
 
     def __init__(
-        self,
-        *,
-        source: P,
-        other: P | None = None,
-        added: P | None = None,
-        out: P,
-        shape: Sequence[int],
-        columns: int,
-        source_strides: Sequence[int],
-        other_strides: Sequence[int] = (0,) * 4,
-        out_strides: Sequence[int],
-        source_column: int,
-        other_column: int = 0,
-        operation: int,
-        added_strides: Sequence[int] = (0,) * 4,
+        self, *, source: P, other: P | None = None, added: P | None = None, out: P, shape: Sequence[int], columns:
+        int, source_strides: Sequence[int], other_strides: Sequence[int] = (0,) * 4, out_strides: Sequence[int],
+        source_column: int, other_column: int = 0, operation: int, added_strides: Sequence[int] = (0,) * 4,
     ) -> None:
         self.source = source
         self.other = other
@@ -1038,25 +580,11 @@ class Elementwise(Arguments[P]):
         self.added_strides = added_strides
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.other,
-            self.added,
-            self.out,
-        )
+        return (self.source, self.other, self.added, self.out,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            *self.shape,
-            self.columns,
-            *self.source_strides,
-            *self.other_strides,
-            *self.out_strides,
-            self.source_column,
-            self.other_column,
-            self.operation,
-            *self.added_strides,
-        )
+        return (*self.shape, self.columns, *self.source_strides, *self.other_strides, *self.out_strides,
+            self.source_column, self.other_column, self.operation, *self.added_strides,)
 
     def floats(self) -> tuple[float, ...]:
         return ()
@@ -1067,55 +595,25 @@ class Softmax(Arguments[P]):
     mask_column is 0 or 1."""
 
     __slots__ = (
-        "source",
-        "mask",
-        "out",
-        "rows",
-        "columns",
-        "heads",
-        "head_rows",
-        "mask_image",
-        "mask_head",
-        "mask_row",
-        "mask_column",
-        "factor",
+        "source", "mask", "out", "rows", "columns", "heads", "head_rows", "mask_image", "mask_head", "mask_row",
+        "mask_column", "factor",
     )
     kind = Kind.SOFTMAX
     takes_activation = False
     pointer_bytes = {
-        "source": 4,
-        "mask": 4,
-        "out": 4,
+        "source": 4, "mask": 4, "out": 4,
     }
     size_counts = {
-        "rows": 0,
-        "columns": 0,
-        "heads": 0,
-        "head_rows": 0,
-        "mask_image": 0,
-        "mask_head": 0,
-        "mask_row": 0,
+        "rows": 0, "columns": 0, "heads": 0, "head_rows": 0, "mask_image": 0, "mask_head": 0, "mask_row": 0,
         "mask_column": 0,
     }
-    optional = ("mask",)
-    float_names = ("factor",)
+    optional = ("mask", )
+    float_names = ("factor", )
     layout = Struct("@iiq3f3Q8q1f")
 
     def __init__(
-        self,
-        *,
-        source: P,
-        mask: P | None = None,
-        out: P,
-        rows: int,
-        columns: int,
-        heads: int = 1,
-        head_rows: int = 1,
-        mask_image: int = 0,
-        mask_head: int = 0,
-        mask_row: int = 0,
-        mask_column: int = 0,
-        factor: float,
+        self, *, source: P, mask: P | None = None, out: P, rows: int, columns: int, heads: int = 1, head_rows: int =
+        1, mask_image: int = 0, mask_head: int = 0, mask_row: int = 0, mask_column: int = 0, factor: float,
     ) -> None:
         self.source = source
         self.mask = mask
@@ -1131,23 +629,11 @@ class Softmax(Arguments[P]):
         self.factor = factor
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.mask,
-            self.out,
-        )
+        return (self.source, self.mask, self.out,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.rows,
-            self.columns,
-            self.heads,
-            self.head_rows,
-            self.mask_image,
-            self.mask_head,
-            self.mask_row,
-            self.mask_column,
-        )
+        return (self.rows, self.columns, self.heads, self.head_rows, self.mask_image, self.mask_head, self.mask_row,
+            self.mask_column,)
 
     def floats(self) -> tuple[float, ...]:
         return (self.factor,)
@@ -1158,51 +644,23 @@ class LayerNorm(Arguments[P]):
     means and then the variances of all rows."""
 
     __slots__ = (
-        "source",
-        "scale",
-        "bias",
-        "out",
-        "residual",
-        "statistics",
-        "rows",
-        "columns",
-        "epsilon",
+        "source", "scale", "bias", "out", "residual", "statistics", "rows", "columns", "epsilon",
     )
     kind = Kind.LAYER_NORM
     takes_activation = True
     pointer_bytes = {
-        "source": 4,
-        "scale": 4,
-        "bias": 4,
-        "out": 4,
-        "residual": 4,
-        "statistics": 4,
+        "source": 4, "scale": 4, "bias": 4, "out": 4, "residual": 4, "statistics": 4,
     }
     size_counts = {
-        "rows": 0,
-        "columns": 0,
+        "rows": 0, "columns": 0,
     }
-    optional = (
-        "scale",
-        "bias",
-        "residual",
-        "statistics",
-    )
-    float_names = ("epsilon",)
+    optional = ("scale", "bias", "residual", "statistics", )
+    float_names = ("epsilon", )
     layout = Struct("@iiq3f6Q2q1f")
 
     def __init__(
-        self,
-        *,
-        source: P,
-        scale: P | None = None,
-        bias: P | None = None,
-        out: P,
-        residual: P | None = None,
-        statistics: P | None = None,
-        rows: int,
-        columns: int,
-        epsilon: float,
+        self, *, source: P, scale: P | None = None, bias: P | None = None, out: P, residual: P | None = None,
+        statistics: P | None = None, rows: int, columns: int, epsilon: float,
     ) -> None:
         self.source = source
         self.scale = scale
@@ -1215,20 +673,10 @@ class LayerNorm(Arguments[P]):
         self.epsilon = epsilon
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.scale,
-            self.bias,
-            self.out,
-            self.residual,
-            self.statistics,
-        )
+        return (self.source, self.scale, self.bias, self.out, self.residual, self.statistics,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.rows,
-            self.columns,
-        )
+        return (self.rows, self.columns,)
 
     def floats(self) -> tuple[float, ...]:
         return (self.epsilon,)
@@ -1238,35 +686,22 @@ class Copy(Arguments[P]):
     """out = source, of any strides."""
 
     __slots__ = (
-        "source",
-        "out",
-        "shape",
-        "source_strides",
-        "out_strides",
+        "source", "out", "shape", "source_strides", "out_strides",
     )
     kind = Kind.COPY
     takes_activation = False
     pointer_bytes = {
-        "source": 4,
-        "out": 4,
+        "source": 4, "out": 4,
     }
     size_counts = {
-        "shape": 6,
-        "source_strides": 6,
-        "out_strides": 6,
+        "shape": 6, "source_strides": 6, "out_strides": 6,
     }
     optional = ()
     float_names = ()
     layout = Struct("@iiq3f2Q18q")
 
     def __init__(
-        self,
-        *,
-        source: P,
-        out: P,
-        shape: Sequence[int],
-        source_strides: Sequence[int],
-        out_strides: Sequence[int],
+        self, *, source: P, out: P, shape: Sequence[int], source_strides: Sequence[int], out_strides: Sequence[int],
     ) -> None:
         self.source = source
         self.out = out
@@ -1275,17 +710,10 @@ class Copy(Arguments[P]):
         self.out_strides = out_strides
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.out,
-        )
+        return (self.source, self.out,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            *self.shape,
-            *self.source_strides,
-            *self.out_strides,
-        )
+        return (*self.shape, *self.source_strides, *self.out_strides,)
 
     def floats(self) -> tuple[float, ...]:
         return ()
@@ -1296,68 +724,26 @@ class Pack(Arguments[P]):
     them: from first_column, the first of a block, of all_columns."""
 
     __slots__ = (
-        "source",
-        "scale",
-        "out",
-        "depth",
-        "columns",
-        "source_row",
-        "source_column",
-        "matrices",
-        "outer",
-        "source_outer",
-        "source_inner",
-        "out_outer",
-        "out_inner",
-        "bfloat16",
-        "first_column",
-        "all_columns",
+        "source", "scale", "out", "depth", "columns", "source_row", "source_column", "matrices", "outer",
+        "source_outer", "source_inner", "out_outer", "out_inner", "bfloat16", "first_column", "all_columns",
     )
     kind = Kind.PACK
     takes_activation = False
     pointer_bytes = {
-        "source": 4,
-        "scale": 4,
-        "out": 2,
+        "source": 4, "scale": 4, "out": 2,
     }
     size_counts = {
-        "depth": 0,
-        "columns": 0,
-        "source_row": 0,
-        "source_column": 0,
-        "matrices": 0,
-        "outer": 0,
-        "source_outer": 0,
-        "source_inner": 0,
-        "out_outer": 0,
-        "out_inner": 0,
-        "bfloat16": 0,
-        "first_column": 0,
-        "all_columns": 0,
+        "depth": 0, "columns": 0, "source_row": 0, "source_column": 0, "matrices": 0, "outer": 0, "source_outer": 0,
+        "source_inner": 0, "out_outer": 0, "out_inner": 0, "bfloat16": 0, "first_column": 0, "all_columns": 0,
     }
-    optional = ("scale",)
+    optional = ("scale", )
     float_names = ()
     layout = Struct("@iiq3f3Q13q")
 
     def __init__(
-        self,
-        *,
-        source: P,
-        scale: P | None = None,
-        out: P,
-        depth: int,
-        columns: int,
-        source_row: int,
-        source_column: int,
-        matrices: int = 1,
-        outer: int = 1,
-        source_outer: int = 0,
-        source_inner: int = 0,
-        out_outer: int = 0,
-        out_inner: int = 0,
-        bfloat16: int = 0,
-        first_column: int = 0,
-        all_columns: int,
+        self, *, source: P, scale: P | None = None, out: P, depth: int, columns: int, source_row: int,
+        source_column: int, matrices: int = 1, outer: int = 1, source_outer: int = 0, source_inner: int = 0,
+        out_outer: int = 0, out_inner: int = 0, bfloat16: int = 0, first_column: int = 0, all_columns: int,
     ) -> None:
         self.source = source
         self.scale = scale
@@ -1377,28 +763,12 @@ class Pack(Arguments[P]):
         self.all_columns = all_columns
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.scale,
-            self.out,
-        )
+        return (self.source, self.scale, self.out,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.depth,
-            self.columns,
-            self.source_row,
-            self.source_column,
-            self.matrices,
-            self.outer,
-            self.source_outer,
-            self.source_inner,
-            self.out_outer,
-            self.out_inner,
-            self.bfloat16,
-            self.first_column,
-            self.all_columns,
-        )
+        return (self.depth, self.columns, self.source_row, self.source_column, self.matrices, self.outer,
+            self.source_outer, self.source_inner, self.out_outer, self.out_inner, self.bfloat16, self.first_column,
+            self.all_columns,)
 
     def floats(self) -> tuple[float, ...]:
         return ()
@@ -1409,47 +779,23 @@ class PackFilter(Arguments[P]):
     input block of so many lanes, tap, lane."""
 
     __slots__ = (
-        "source",
-        "scale",
-        "out",
-        "filters",
-        "channels",
-        "taps",
-        "groups",
-        "out_group",
-        "lanes",
+        "source", "scale", "out", "filters", "channels", "taps", "groups", "out_group", "lanes",
     )
     kind = Kind.PACK_FILTER
     takes_activation = False
     pointer_bytes = {
-        "source": 4,
-        "scale": 4,
-        "out": 4,
+        "source": 4, "scale": 4, "out": 4,
     }
     size_counts = {
-        "filters": 0,
-        "channels": 0,
-        "taps": 0,
-        "groups": 0,
-        "out_group": 0,
-        "lanes": 0,
+        "filters": 0, "channels": 0, "taps": 0, "groups": 0, "out_group": 0, "lanes": 0,
     }
-    optional = ("scale",)
+    optional = ("scale", )
     float_names = ()
     layout = Struct("@iiq3f3Q6q")
 
     def __init__(
-        self,
-        *,
-        source: P,
-        scale: P | None = None,
-        out: P,
-        filters: int,
-        channels: int,
-        taps: int,
-        groups: int,
-        out_group: int,
-        lanes: int,
+        self, *, source: P, scale: P | None = None, out: P, filters: int, channels: int, taps: int, groups: int,
+        out_group: int, lanes: int,
     ) -> None:
         self.source = source
         self.scale = scale
@@ -1462,21 +808,10 @@ class PackFilter(Arguments[P]):
         self.lanes = lanes
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.scale,
-            self.out,
-        )
+        return (self.source, self.scale, self.out,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.filters,
-            self.channels,
-            self.taps,
-            self.groups,
-            self.out_group,
-            self.lanes,
-        )
+        return (self.filters, self.channels, self.taps, self.groups, self.out_group, self.lanes,)
 
     def floats(self) -> tuple[float, ...]:
         return ()
@@ -1487,47 +822,23 @@ class GatherRows(Arguments[P]):
     becomes 1 where an id is no row of the table, and out is not to be used then."""
 
     __slots__ = (
-        "table",
-        "out",
-        "ids",
-        "count",
-        "columns",
-        "add",
-        "zero_id",
-        "table_rows",
-        "beyond",
+        "table", "out", "ids", "count", "columns", "add", "zero_id", "table_rows", "beyond",
     )
     kind = Kind.GATHER_ROWS
     takes_activation = False
     pointer_bytes = {
-        "table": 4,
-        "out": 4,
-        "ids": 8,
+        "table": 4, "out": 4, "ids": 8,
     }
     size_counts = {
-        "count": 0,
-        "columns": 0,
-        "add": 0,
-        "zero_id": 0,
-        "table_rows": 0,
-        "beyond": 0,
+        "count": 0, "columns": 0, "add": 0, "zero_id": 0, "table_rows": 0, "beyond": 0,
     }
     optional = ()
     float_names = ()
     layout = Struct("@iiq3f3Q6q")
 
     def __init__(
-        self,
-        *,
-        table: P,
-        out: P,
-        ids: P,
-        count: int,
-        columns: int,
-        add: int = 0,
-        zero_id: int = -1,
-        table_rows: int,
-        beyond: int = 0,
+        self, *, table: P, out: P, ids: P, count: int, columns: int, add: int = 0, zero_id: int = -1, table_rows:
+        int, beyond: int = 0,
     ) -> None:
         self.table = table
         self.out = out
@@ -1540,21 +851,10 @@ class GatherRows(Arguments[P]):
         self.beyond = beyond
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.table,
-            self.out,
-            self.ids,
-        )
+        return (self.table, self.out, self.ids,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.count,
-            self.columns,
-            self.add,
-            self.zero_id,
-            self.table_rows,
-            self.beyond,
-        )
+        return (self.count, self.columns, self.add, self.zero_id, self.table_rows, self.beyond,)
 
     def floats(self) -> tuple[float, ...]:
         return ()
@@ -1567,86 +867,29 @@ class Lstm(Arguments[P]):
     sequence. rows, sequences: in all."""
 
     __slots__ = (
-        "source",
-        "weights",
-        "bias",
-        "initial_hidden",
-        "initial_cell",
-        "hidden",
-        "cell",
-        "gates",
-        "activated",
-        "starts",
-        "row_of",
-        "scratch",
-        "steps",
-        "size",
-        "task_sequences",
-        "peepholes",
-        "gate_activation",
-        "cell_activation",
-        "candidate_activation",
-        "rows",
-        "sequences",
+        "source", "weights", "bias", "initial_hidden", "initial_cell", "hidden", "cell", "gates", "activated",
+        "starts", "row_of", "scratch", "steps", "size", "task_sequences", "peepholes", "gate_activation",
+        "cell_activation", "candidate_activation", "rows", "sequences",
     )
     kind = Kind.LSTM
     takes_activation = False
     pointer_bytes = {
-        "source": 4,
-        "weights": 4,
-        "bias": 4,
-        "initial_hidden": 4,
-        "initial_cell": 4,
-        "hidden": 4,
-        "cell": 4,
-        "gates": 4,
-        "activated": 4,
-        "starts": 8,
-        "row_of": 8,
-        "scratch": 4,
+        "source": 4, "weights": 4, "bias": 4, "initial_hidden": 4, "initial_cell": 4, "hidden": 4, "cell": 4,
+        "gates": 4, "activated": 4, "starts": 8, "row_of": 8, "scratch": 4,
     }
     size_counts = {
-        "steps": 0,
-        "size": 0,
-        "task_sequences": 0,
-        "peepholes": 0,
-        "gate_activation": 0,
-        "cell_activation": 0,
-        "candidate_activation": 0,
-        "rows": 0,
-        "sequences": 0,
+        "steps": 0, "size": 0, "task_sequences": 0, "peepholes": 0, "gate_activation": 0, "cell_activation": 0,
+        "candidate_activation": 0, "rows": 0, "sequences": 0,
     }
-    optional = (
-        "initial_hidden",
-        "initial_cell",
-    )
+    optional = ("initial_hidden", "initial_cell", )
     float_names = ()
     layout = Struct("@iiq3f12Q9q")
 
     def __init__(
-        self,
-        *,
-        source: P,
-        weights: P,
-        bias: P,
-        initial_hidden: P | None = None,
-        initial_cell: P | None = None,
-        hidden: P,
-        cell: P,
-        gates: P,
-        activated: P,
-        starts: P,
-        row_of: P,
-        scratch: P,
-        steps: int,
-        size: int,
-        task_sequences: int,
-        peepholes: int,
-        gate_activation: int,
-        cell_activation: int,
-        candidate_activation: int,
-        rows: int,
-        sequences: int,
+        self, *, source: P, weights: P, bias: P, initial_hidden: P | None = None, initial_cell: P | None = None,
+        hidden: P, cell: P, gates: P, activated: P, starts: P, row_of: P, scratch: P, steps: int, size: int,
+        task_sequences: int, peepholes: int, gate_activation: int, cell_activation: int, candidate_activation: int,
+        rows: int, sequences: int,
     ) -> None:
         self.source = source
         self.weights = weights
@@ -1671,33 +914,12 @@ class Lstm(Arguments[P]):
         self.sequences = sequences
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.weights,
-            self.bias,
-            self.initial_hidden,
-            self.initial_cell,
-            self.hidden,
-            self.cell,
-            self.gates,
-            self.activated,
-            self.starts,
-            self.row_of,
-            self.scratch,
-        )
+        return (self.source, self.weights, self.bias, self.initial_hidden, self.initial_cell, self.hidden,
+            self.cell, self.gates, self.activated, self.starts, self.row_of, self.scratch,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.steps,
-            self.size,
-            self.task_sequences,
-            self.peepholes,
-            self.gate_activation,
-            self.cell_activation,
-            self.candidate_activation,
-            self.rows,
-            self.sequences,
-        )
+        return (self.steps, self.size, self.task_sequences, self.peepholes, self.gate_activation,
+            self.cell_activation, self.candidate_activation, self.rows, self.sequences,)
 
     def floats(self) -> tuple[float, ...]:
         return ()
@@ -1709,107 +931,32 @@ class LstmGradient(Arguments[P]):
     step (fluidtool/ops/rnn/lstm_cell.py says why)."""
 
     __slots__ = (
-        "hidden_grad",
-        "weights",
-        "bias",
-        "initial_hidden",
-        "initial_cell",
-        "hidden",
-        "cell",
-        "gates",
-        "activated",
-        "starts",
-        "row_of",
-        "scratch",
-        "source_grad",
-        "hidden_before",
-        "cell_before",
-        "initial_hidden_grad",
-        "initial_cell_grad",
-        "steps",
-        "size",
-        "task_sequences",
-        "peepholes",
-        "gate_activation",
-        "cell_activation",
-        "candidate_activation",
-        "only_later",
-        "rows",
-        "sequences",
+        "hidden_grad", "weights", "bias", "initial_hidden", "initial_cell", "hidden", "cell", "gates", "activated",
+        "starts", "row_of", "scratch", "source_grad", "hidden_before", "cell_before", "initial_hidden_grad",
+        "initial_cell_grad", "steps", "size", "task_sequences", "peepholes", "gate_activation", "cell_activation",
+        "candidate_activation", "only_later", "rows", "sequences",
     )
     kind = Kind.LSTM_GRADIENT
     takes_activation = False
     pointer_bytes = {
-        "hidden_grad": 4,
-        "weights": 4,
-        "bias": 4,
-        "initial_hidden": 4,
-        "initial_cell": 4,
-        "hidden": 4,
-        "cell": 4,
-        "gates": 4,
-        "activated": 4,
-        "starts": 8,
-        "row_of": 8,
-        "scratch": 4,
-        "source_grad": 4,
-        "hidden_before": 4,
-        "cell_before": 4,
-        "initial_hidden_grad": 4,
-        "initial_cell_grad": 4,
+        "hidden_grad": 4, "weights": 4, "bias": 4, "initial_hidden": 4, "initial_cell": 4, "hidden": 4, "cell": 4,
+        "gates": 4, "activated": 4, "starts": 8, "row_of": 8, "scratch": 4, "source_grad": 4, "hidden_before": 4,
+        "cell_before": 4, "initial_hidden_grad": 4, "initial_cell_grad": 4,
     }
     size_counts = {
-        "steps": 0,
-        "size": 0,
-        "task_sequences": 0,
-        "peepholes": 0,
-        "gate_activation": 0,
-        "cell_activation": 0,
-        "candidate_activation": 0,
-        "only_later": 0,
-        "rows": 0,
-        "sequences": 0,
+        "steps": 0, "size": 0, "task_sequences": 0, "peepholes": 0, "gate_activation": 0, "cell_activation": 0,
+        "candidate_activation": 0, "only_later": 0, "rows": 0, "sequences": 0,
     }
-    optional = (
-        "initial_hidden",
-        "initial_cell",
-        "hidden_before",
-        "cell_before",
-        "initial_hidden_grad",
-        "initial_cell_grad",
-    )
+    optional = ("initial_hidden", "initial_cell", "hidden_before", "cell_before", "initial_hidden_grad", "initial_cell_grad", )
     float_names = ()
     layout = Struct("@iiq3f17Q10q")
 
     def __init__(
-        self,
-        *,
-        hidden_grad: P,
-        weights: P,
-        bias: P,
-        initial_hidden: P | None = None,
-        initial_cell: P | None = None,
-        hidden: P,
-        cell: P,
-        gates: P,
-        activated: P,
-        starts: P,
-        row_of: P,
-        scratch: P,
-        source_grad: P,
-        hidden_before: P | None = None,
-        cell_before: P | None = None,
-        initial_hidden_grad: P | None = None,
-        initial_cell_grad: P | None = None,
-        steps: int,
-        size: int,
-        task_sequences: int,
-        peepholes: int,
-        gate_activation: int,
-        cell_activation: int,
-        candidate_activation: int,
-        only_later: int,
-        rows: int,
+        self, *, hidden_grad: P, weights: P, bias: P, initial_hidden: P | None = None, initial_cell: P | None =
+        None, hidden: P, cell: P, gates: P, activated: P, starts: P, row_of: P, scratch: P, source_grad: P,
+        hidden_before: P | None = None, cell_before: P | None = None, initial_hidden_grad: P | None = None,
+        initial_cell_grad: P | None = None, steps: int, size: int, task_sequences: int, peepholes: int,
+        gate_activation: int, cell_activation: int, candidate_activation: int, only_later: int, rows: int,
         sequences: int,
     ) -> None:
         self.hidden_grad = hidden_grad
@@ -1841,39 +988,13 @@ class LstmGradient(Arguments[P]):
         self.sequences = sequences
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.hidden_grad,
-            self.weights,
-            self.bias,
-            self.initial_hidden,
-            self.initial_cell,
-            self.hidden,
-            self.cell,
-            self.gates,
-            self.activated,
-            self.starts,
-            self.row_of,
-            self.scratch,
-            self.source_grad,
-            self.hidden_before,
-            self.cell_before,
-            self.initial_hidden_grad,
-            self.initial_cell_grad,
-        )
+        return (self.hidden_grad, self.weights, self.bias, self.initial_hidden, self.initial_cell, self.hidden,
+            self.cell, self.gates, self.activated, self.starts, self.row_of, self.scratch, self.source_grad,
+            self.hidden_before, self.cell_before, self.initial_hidden_grad, self.initial_cell_grad,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.steps,
-            self.size,
-            self.task_sequences,
-            self.peepholes,
-            self.gate_activation,
-            self.cell_activation,
-            self.candidate_activation,
-            self.only_later,
-            self.rows,
-            self.sequences,
-        )
+        return (self.steps, self.size, self.task_sequences, self.peepholes, self.gate_activation,
+            self.cell_activation, self.candidate_activation, self.only_later, self.rows, self.sequences,)
 
     def floats(self) -> tuple[float, ...]:
         return ()
@@ -1885,66 +1006,25 @@ class Adam(Arguments[P]):
     only the rows `listed` change."""
 
     __slots__ = (
-        "param",
-        "moment1",
-        "moment2",
-        "grad",
-        "places",
-        "rows",
-        "columns",
-        "count",
-        "listed",
-        "beta1",
-        "beta1_rest",
-        "beta2",
-        "beta2_rest",
-        "rate",
-        "epsilon",
+        "param", "moment1", "moment2", "grad", "places", "rows", "columns", "count", "listed", "beta1",
+        "beta1_rest", "beta2", "beta2_rest", "rate", "epsilon",
     )
     kind = Kind.ADAM
     takes_activation = False
     pointer_bytes = {
-        "param": 4,
-        "moment1": 4,
-        "moment2": 4,
-        "grad": 4,
-        "places": 8,
+        "param": 4, "moment1": 4, "moment2": 4, "grad": 4, "places": 8,
     }
     size_counts = {
-        "rows": 0,
-        "columns": 0,
-        "count": 0,
-        "listed": 0,
+        "rows": 0, "columns": 0, "count": 0, "listed": 0,
     }
-    optional = ("places",)
-    float_names = (
-        "beta1",
-        "beta1_rest",
-        "beta2",
-        "beta2_rest",
-        "rate",
-        "epsilon",
-    )
+    optional = ("places", )
+    float_names = ("beta1", "beta1_rest", "beta2", "beta2_rest", "rate", "epsilon", )
     layout = Struct("@iiq3f5Q4q6f")
 
     def __init__(
-        self,
-        *,
-        param: P,
-        moment1: P,
-        moment2: P,
-        grad: P,
-        places: P | None = None,
-        rows: int,
-        columns: int,
-        count: int,
-        listed: int,
-        beta1: float,
-        beta1_rest: float,
-        beta2: float,
-        beta2_rest: float,
-        rate: float,
-        epsilon: float,
+        self, *, param: P, moment1: P, moment2: P, grad: P, places: P | None = None, rows: int, columns: int, count:
+        int, listed: int, beta1: float, beta1_rest: float, beta2: float, beta2_rest: float, rate: float, epsilon:
+        float,
     ) -> None:
         self.param = param
         self.moment1 = moment1
@@ -1963,85 +1043,36 @@ class Adam(Arguments[P]):
         self.epsilon = epsilon
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.param,
-            self.moment1,
-            self.moment2,
-            self.grad,
-            self.places,
-        )
+        return (self.param, self.moment1, self.moment2, self.grad, self.places,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.rows,
-            self.columns,
-            self.count,
-            self.listed,
-        )
+        return (self.rows, self.columns, self.count, self.listed,)
 
     def floats(self) -> tuple[float, ...]:
-        return (
-            self.beta1,
-            self.beta1_rest,
-            self.beta2,
-            self.beta2_rest,
-            self.rate,
-            self.epsilon,
-        )
+        return (self.beta1, self.beta1_rest, self.beta2, self.beta2_rest, self.rate, self.epsilon,)
 
 
 class Momentum(Arguments[P]):
     """A step with momentum; gradients as in adam."""
 
     __slots__ = (
-        "param",
-        "velocity",
-        "grad",
-        "places",
-        "rows",
-        "columns",
-        "count",
-        "listed",
-        "nesterov",
-        "momentum",
-        "rate",
+        "param", "velocity", "grad", "places", "rows", "columns", "count", "listed", "nesterov", "momentum", "rate",
     )
     kind = Kind.MOMENTUM
     takes_activation = False
     pointer_bytes = {
-        "param": 4,
-        "velocity": 4,
-        "grad": 4,
-        "places": 8,
+        "param": 4, "velocity": 4, "grad": 4, "places": 8,
     }
     size_counts = {
-        "rows": 0,
-        "columns": 0,
-        "count": 0,
-        "listed": 0,
-        "nesterov": 0,
+        "rows": 0, "columns": 0, "count": 0, "listed": 0, "nesterov": 0,
     }
-    optional = ("places",)
-    float_names = (
-        "momentum",
-        "rate",
-    )
+    optional = ("places", )
+    float_names = ("momentum", "rate", )
     layout = Struct("@iiq3f4Q5q2f")
 
     def __init__(
-        self,
-        *,
-        param: P,
-        velocity: P,
-        grad: P,
-        places: P | None = None,
-        rows: int,
-        columns: int,
-        count: int,
-        listed: int,
-        nesterov: int,
-        momentum: float,
-        rate: float,
+        self, *, param: P, velocity: P, grad: P, places: P | None = None, rows: int, columns: int, count: int,
+        listed: int, nesterov: int, momentum: float, rate: float,
     ) -> None:
         self.param = param
         self.velocity = velocity
@@ -2056,35 +1087,20 @@ class Momentum(Arguments[P]):
         self.rate = rate
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.param,
-            self.velocity,
-            self.grad,
-            self.places,
-        )
+        return (self.param, self.velocity, self.grad, self.places,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.rows,
-            self.columns,
-            self.count,
-            self.listed,
-            self.nesterov,
-        )
+        return (self.rows, self.columns, self.count, self.listed, self.nesterov,)
 
     def floats(self) -> tuple[float, ...]:
-        return (
-            self.momentum,
-            self.rate,
-        )
+        return (self.momentum, self.rate,)
 
 
 class MultiplyAdds(Arguments[P]):
     """Multiplications and additions, for `fluidtool profile`; out: a vector for each task."""
 
     __slots__ = (
-        "out",
-        "rounds",
+        "out", "rounds",
     )
     kind = Kind.MULTIPLY_ADDS
     takes_activation = False
@@ -2099,10 +1115,7 @@ class MultiplyAdds(Arguments[P]):
     layout = Struct("@iiq3f1Q1q")
 
     def __init__(
-        self,
-        *,
-        out: P,
-        rounds: int,
+        self, *, out: P, rounds: int,
     ) -> None:
         self.out = out
         self.rounds = rounds
@@ -2123,99 +1136,31 @@ class Product(Arguments[P]):
     floats. tasks = outer * inner * column_parts * row_parts."""
 
     __slots__ = (
-        "source",
-        "weights",
-        "bias",
-        "out",
-        "residual",
-        "next_weights",
-        "rows",
-        "depth",
-        "columns",
-        "source_row",
-        "out_row",
-        "residual_row",
-        "outer",
-        "inner",
-        "source_outer",
-        "source_inner",
-        "weights_outer",
-        "weights_inner",
-        "out_outer",
-        "out_inner",
-        "column_parts",
-        "row_parts",
-        "bfloat16",
-        "next_groups",
+        "source", "weights", "bias", "out", "residual", "next_weights", "rows", "depth", "columns", "source_row",
+        "out_row", "residual_row", "outer", "inner", "source_outer", "source_inner", "weights_outer",
+        "weights_inner", "out_outer", "out_inner", "column_parts", "row_parts", "bfloat16", "next_groups",
         "next_group",
     )
     kind = Kind.PRODUCT
     takes_activation = True
     pointer_bytes = {
-        "source": 4,
-        "weights": 2,
-        "bias": 4,
-        "out": 4,
-        "residual": 4,
-        "next_weights": 4,
+        "source": 4, "weights": 2, "bias": 4, "out": 4, "residual": 4, "next_weights": 4,
     }
     size_counts = {
-        "rows": 0,
-        "depth": 0,
-        "columns": 0,
-        "source_row": 0,
-        "out_row": 0,
-        "residual_row": 0,
-        "outer": 0,
-        "inner": 0,
-        "source_outer": 0,
-        "source_inner": 0,
-        "weights_outer": 0,
-        "weights_inner": 0,
-        "out_outer": 0,
-        "out_inner": 0,
-        "column_parts": 0,
-        "row_parts": 0,
-        "bfloat16": 0,
-        "next_groups": 0,
-        "next_group": 0,
+        "rows": 0, "depth": 0, "columns": 0, "source_row": 0, "out_row": 0, "residual_row": 0, "outer": 0, "inner":
+        0, "source_outer": 0, "source_inner": 0, "weights_outer": 0, "weights_inner": 0, "out_outer": 0,
+        "out_inner": 0, "column_parts": 0, "row_parts": 0, "bfloat16": 0, "next_groups": 0, "next_group": 0,
     }
-    optional = (
-        "bias",
-        "residual",
-        "next_weights",
-    )
+    optional = ("bias", "residual", "next_weights", )
     float_names = ()
     layout = Struct("@iiq3f6Q19q")
 
     def __init__(
-        self,
-        *,
-        source: P,
-        weights: P,
-        bias: P | None = None,
-        out: P,
-        residual: P | None = None,
-        next_weights: P | None = None,
-        rows: int,
-        depth: int,
-        columns: int,
-        source_row: int,
-        out_row: int,
-        residual_row: int = 0,
-        outer: int = 1,
-        inner: int = 1,
-        source_outer: int = 0,
-        source_inner: int = 0,
-        weights_outer: int = 0,
-        weights_inner: int = 0,
-        out_outer: int = 0,
-        out_inner: int = 0,
-        column_parts: int,
-        row_parts: int,
-        bfloat16: int = 0,
-        next_groups: int = 0,
-        next_group: int = 0,
+        self, *, source: P, weights: P, bias: P | None = None, out: P, residual: P | None = None, next_weights: P |
+        None = None, rows: int, depth: int, columns: int, source_row: int, out_row: int, residual_row: int = 0,
+        outer: int = 1, inner: int = 1, source_outer: int = 0, source_inner: int = 0, weights_outer: int = 0,
+        weights_inner: int = 0, out_outer: int = 0, out_inner: int = 0, column_parts: int, row_parts: int, bfloat16:
+        int = 0, next_groups: int = 0, next_group: int = 0,
     ) -> None:
         self.source = source
         self.weights = weights
@@ -2244,37 +1189,13 @@ class Product(Arguments[P]):
         self.next_group = next_group
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.weights,
-            self.bias,
-            self.out,
-            self.residual,
-            self.next_weights,
-        )
+        return (self.source, self.weights, self.bias, self.out, self.residual, self.next_weights,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.rows,
-            self.depth,
-            self.columns,
-            self.source_row,
-            self.out_row,
-            self.residual_row,
-            self.outer,
-            self.inner,
-            self.source_outer,
-            self.source_inner,
-            self.weights_outer,
-            self.weights_inner,
-            self.out_outer,
-            self.out_inner,
-            self.column_parts,
-            self.row_parts,
-            self.bfloat16,
-            self.next_groups,
-            self.next_group,
-        )
+        return (self.rows, self.depth, self.columns, self.source_row, self.out_row, self.residual_row, self.outer,
+            self.inner, self.source_outer, self.source_inner, self.weights_outer, self.weights_inner,
+            self.out_outer, self.out_inner, self.column_parts, self.row_parts, self.bfloat16, self.next_groups,
+            self.next_group,)
 
     def floats(self) -> tuple[float, ...]:
         return ()
@@ -2286,67 +1207,26 @@ class LstmSequences(Arguments[P]):
     the steps, then the row of source that each packed row is. fed_back is size. cell_bound: 0 for none."""
 
     __slots__ = (
-        "source",
-        "weights",
-        "bias",
-        "out",
-        "scratch",
-        "table",
-        "steps",
-        "size",
-        "sequences",
-        "parts",
-        "peepholes",
-        "gate_activation",
-        "cell_activation",
-        "candidate_activation",
-        "fed_back",
-        "cell_bound",
+        "source", "weights", "bias", "out", "scratch", "table", "steps", "size", "sequences", "parts", "peepholes",
+        "gate_activation", "cell_activation", "candidate_activation", "fed_back", "cell_bound",
     )
     kind = Kind.LSTM_SEQUENCES
     takes_activation = False
     pointer_bytes = {
-        "source": 4,
-        "weights": 4,
-        "bias": 4,
-        "out": 4,
-        "scratch": 4,
-        "table": 8,
+        "source": 4, "weights": 4, "bias": 4, "out": 4, "scratch": 4, "table": 8,
     }
     size_counts = {
-        "steps": 0,
-        "size": 0,
-        "sequences": 0,
-        "parts": 0,
-        "peepholes": 0,
-        "gate_activation": 0,
-        "cell_activation": 0,
-        "candidate_activation": 0,
-        "fed_back": 0,
+        "steps": 0, "size": 0, "sequences": 0, "parts": 0, "peepholes": 0, "gate_activation": 0, "cell_activation":
+        0, "candidate_activation": 0, "fed_back": 0,
     }
     optional = ()
-    float_names = ("cell_bound",)
+    float_names = ("cell_bound", )
     layout = Struct("@iiq3f6Q9q1f")
 
     def __init__(
-        self,
-        *,
-        source: P,
-        weights: P,
-        bias: P,
-        out: P,
-        scratch: P,
-        table: P,
-        steps: int,
-        size: int,
-        sequences: int,
-        parts: int,
-        peepholes: int,
-        gate_activation: int,
-        cell_activation: int,
-        candidate_activation: int,
-        fed_back: int,
-        cell_bound: float,
+        self, *, source: P, weights: P, bias: P, out: P, scratch: P, table: P, steps: int, size: int, sequences:
+        int, parts: int, peepholes: int, gate_activation: int, cell_activation: int, candidate_activation: int,
+        fed_back: int, cell_bound: float,
     ) -> None:
         self.source = source
         self.weights = weights
@@ -2366,27 +1246,11 @@ class LstmSequences(Arguments[P]):
         self.cell_bound = cell_bound
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.weights,
-            self.bias,
-            self.out,
-            self.scratch,
-            self.table,
-        )
+        return (self.source, self.weights, self.bias, self.out, self.scratch, self.table,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.steps,
-            self.size,
-            self.sequences,
-            self.parts,
-            self.peepholes,
-            self.gate_activation,
-            self.cell_activation,
-            self.candidate_activation,
-            self.fed_back,
-        )
+        return (self.steps, self.size, self.sequences, self.parts, self.peepholes, self.gate_activation,
+            self.cell_activation, self.candidate_activation, self.fed_back,)
 
     def floats(self) -> tuple[float, ...]:
         return (self.cell_bound,)
@@ -2397,43 +1261,23 @@ class PoolSequences(Arguments[P]):
     without rows; source_rows: of source, where offsets are no constant."""
 
     __slots__ = (
-        "source",
-        "out",
-        "offsets",
-        "sequences",
-        "columns",
-        "how",
-        "source_rows",
-        "empty",
+        "source", "out", "offsets", "sequences", "columns", "how", "source_rows", "empty",
     )
     kind = Kind.POOL_SEQUENCES
     takes_activation = False
     pointer_bytes = {
-        "source": 4,
-        "out": 4,
-        "offsets": 8,
+        "source": 4, "out": 4, "offsets": 8,
     }
     size_counts = {
-        "sequences": 0,
-        "columns": 0,
-        "how": 0,
-        "source_rows": 0,
+        "sequences": 0, "columns": 0, "how": 0, "source_rows": 0,
     }
     optional = ()
-    float_names = ("empty",)
+    float_names = ("empty", )
     layout = Struct("@iiq3f3Q4q1f")
 
     def __init__(
-        self,
-        *,
-        source: P,
-        out: P,
-        offsets: P,
-        sequences: int,
-        columns: int,
-        how: int,
-        source_rows: int = 0,
-        empty: float,
+        self, *, source: P, out: P, offsets: P, sequences: int, columns: int, how: int, source_rows: int = 0, empty:
+        float,
     ) -> None:
         self.source = source
         self.out = out
@@ -2445,19 +1289,10 @@ class PoolSequences(Arguments[P]):
         self.empty = empty
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.out,
-            self.offsets,
-        )
+        return (self.source, self.out, self.offsets,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.sequences,
-            self.columns,
-            self.how,
-            self.source_rows,
-        )
+        return (self.sequences, self.columns, self.how, self.source_rows,)
 
     def floats(self) -> tuple[float, ...]:
         return (self.empty,)
@@ -2468,79 +1303,28 @@ class WinogradWindows(Arguments[P]):
     [position][block][window][lane], of windows first to first + count."""
 
     __slots__ = (
-        "source",
-        "out",
-        "images",
-        "window_rows",
-        "window_columns",
-        "blocks",
-        "outputs",
-        "pad_top",
-        "pad_left",
-        "source_height",
-        "source_width",
-        "source_image",
-        "source_row",
-        "source_pixel",
-        "source_block",
-        "out_block",
-        "out_position",
-        "first",
-        "count",
-        "of_gradients",
+        "source", "out", "images", "window_rows", "window_columns", "blocks", "outputs", "pad_top", "pad_left",
+        "source_height", "source_width", "source_image", "source_row", "source_pixel", "source_block", "out_block",
+        "out_position", "first", "count", "of_gradients",
     )
     kind = Kind.WINOGRAD_WINDOWS
     takes_activation = False
     pointer_bytes = {
-        "source": 4,
-        "out": 4,
+        "source": 4, "out": 4,
     }
     size_counts = {
-        "images": 0,
-        "window_rows": 0,
-        "window_columns": 0,
-        "blocks": 0,
-        "outputs": 0,
-        "pad_top": 0,
-        "pad_left": 0,
-        "source_height": 0,
-        "source_width": 0,
-        "source_image": 0,
-        "source_row": 0,
-        "source_pixel": 0,
-        "source_block": 0,
-        "out_block": 0,
-        "out_position": 0,
-        "first": 0,
-        "count": 0,
-        "of_gradients": 0,
+        "images": 0, "window_rows": 0, "window_columns": 0, "blocks": 0, "outputs": 0, "pad_top": 0, "pad_left": 0,
+        "source_height": 0, "source_width": 0, "source_image": 0, "source_row": 0, "source_pixel": 0,
+        "source_block": 0, "out_block": 0, "out_position": 0, "first": 0, "count": 0, "of_gradients": 0,
     }
     optional = ()
     float_names = ()
     layout = Struct("@iiq3f2Q18q")
 
     def __init__(
-        self,
-        *,
-        source: P,
-        out: P,
-        images: int,
-        window_rows: int,
-        window_columns: int,
-        blocks: int,
-        outputs: int,
-        pad_top: int,
-        pad_left: int,
-        source_height: int,
-        source_width: int,
-        source_image: int,
-        source_row: int,
-        source_pixel: int,
-        source_block: int,
-        out_block: int,
-        out_position: int,
-        first: int,
-        count: int,
+        self, *, source: P, out: P, images: int, window_rows: int, window_columns: int, blocks: int, outputs: int,
+        pad_top: int, pad_left: int, source_height: int, source_width: int, source_image: int, source_row: int,
+        source_pixel: int, source_block: int, out_block: int, out_position: int, first: int, count: int,
         of_gradients: int = 0,
     ) -> None:
         self.source = source
@@ -2565,32 +1349,13 @@ class WinogradWindows(Arguments[P]):
         self.of_gradients = of_gradients
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.out,
-        )
+        return (self.source, self.out,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.images,
-            self.window_rows,
-            self.window_columns,
-            self.blocks,
-            self.outputs,
-            self.pad_top,
-            self.pad_left,
-            self.source_height,
-            self.source_width,
-            self.source_image,
-            self.source_row,
-            self.source_pixel,
-            self.source_block,
-            self.out_block,
-            self.out_position,
-            self.first,
-            self.count,
-            self.of_gradients,
-        )
+        return (self.images, self.window_rows, self.window_columns, self.blocks, self.outputs, self.pad_top,
+            self.pad_left, self.source_height, self.source_width, self.source_image, self.source_row,
+            self.source_pixel, self.source_block, self.out_block, self.out_position, self.first, self.count,
+            self.of_gradients,)
 
     def floats(self) -> tuple[float, ...]:
         return ()
@@ -2601,104 +1366,32 @@ class Winograd(Arguments[P]):
     residual may be out. tasks = window_parts * block_parts."""
 
     __slots__ = (
-        "windows",
-        "weights",
-        "bias",
-        "out",
-        "residual",
-        "offsets",
-        "images",
-        "window_rows",
-        "window_columns",
-        "blocks",
-        "outputs",
-        "channels",
-        "windows_position",
-        "first",
-        "count",
-        "window_parts",
-        "out_image",
-        "out_row",
-        "out_pixel",
-        "out_block",
-        "residual_image",
-        "residual_row",
-        "residual_pixel",
-        "residual_block",
-        "rows",
-        "columns",
-        "block_parts",
+        "windows", "weights", "bias", "out", "residual", "offsets", "images", "window_rows", "window_columns",
+        "blocks", "outputs", "channels", "windows_position", "first", "count", "window_parts", "out_image",
+        "out_row", "out_pixel", "out_block", "residual_image", "residual_row", "residual_pixel", "residual_block",
+        "rows", "columns", "block_parts",
     )
     kind = Kind.WINOGRAD
     takes_activation = True
     pointer_bytes = {
-        "windows": 4,
-        "weights": 4,
-        "bias": 4,
-        "out": 4,
-        "residual": 4,
-        "offsets": 8,
+        "windows": 4, "weights": 4, "bias": 4, "out": 4, "residual": 4, "offsets": 8,
     }
     size_counts = {
-        "images": 0,
-        "window_rows": 0,
-        "window_columns": 0,
-        "blocks": 0,
-        "outputs": 0,
-        "channels": 0,
-        "windows_position": 0,
-        "first": 0,
-        "count": 0,
-        "window_parts": 0,
-        "out_image": 0,
-        "out_row": 0,
-        "out_pixel": 0,
-        "out_block": 0,
-        "residual_image": 0,
-        "residual_row": 0,
-        "residual_pixel": 0,
-        "residual_block": 0,
-        "rows": 0,
-        "columns": 0,
-        "block_parts": 0,
+        "images": 0, "window_rows": 0, "window_columns": 0, "blocks": 0, "outputs": 0, "channels": 0,
+        "windows_position": 0, "first": 0, "count": 0, "window_parts": 0, "out_image": 0, "out_row": 0, "out_pixel":
+        0, "out_block": 0, "residual_image": 0, "residual_row": 0, "residual_pixel": 0, "residual_block": 0, "rows":
+        0, "columns": 0, "block_parts": 0,
     }
-    optional = (
-        "bias",
-        "residual",
-    )
+    optional = ("bias", "residual", )
     float_names = ()
     layout = Struct("@iiq3f6Q21q")
 
     def __init__(
-        self,
-        *,
-        windows: P,
-        weights: P,
-        bias: P | None = None,
-        out: P,
-        residual: P | None = None,
-        offsets: P,
-        images: int,
-        window_rows: int,
-        window_columns: int,
-        blocks: int,
-        outputs: int,
-        channels: int,
-        windows_position: int,
-        first: int,
-        count: int,
-        window_parts: int,
-        out_image: int,
-        out_row: int,
-        out_pixel: int,
-        out_block: int,
-        residual_image: int = 0,
-        residual_row: int = 0,
-        residual_pixel: int = 0,
-        residual_block: int = 0,
-        rows: int,
-        columns: int,
-        block_parts: int,
+        self, *, windows: P, weights: P, bias: P | None = None, out: P, residual: P | None = None, offsets: P,
+        images: int, window_rows: int, window_columns: int, blocks: int, outputs: int, channels: int,
+        windows_position: int, first: int, count: int, window_parts: int, out_image: int, out_row: int, out_pixel:
+        int, out_block: int, residual_image: int = 0, residual_row: int = 0, residual_pixel: int = 0,
+        residual_block: int = 0, rows: int, columns: int, block_parts: int,
     ) -> None:
         self.windows = windows
         self.weights = weights
@@ -2729,39 +1422,13 @@ class Winograd(Arguments[P]):
         self.block_parts = block_parts
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.windows,
-            self.weights,
-            self.bias,
-            self.out,
-            self.residual,
-            self.offsets,
-        )
+        return (self.windows, self.weights, self.bias, self.out, self.residual, self.offsets,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.images,
-            self.window_rows,
-            self.window_columns,
-            self.blocks,
-            self.outputs,
-            self.channels,
-            self.windows_position,
-            self.first,
-            self.count,
-            self.window_parts,
-            self.out_image,
-            self.out_row,
-            self.out_pixel,
-            self.out_block,
-            self.residual_image,
-            self.residual_row,
-            self.residual_pixel,
-            self.residual_block,
-            self.rows,
-            self.columns,
-            self.block_parts,
-        )
+        return (self.images, self.window_rows, self.window_columns, self.blocks, self.outputs, self.channels,
+            self.windows_position, self.first, self.count, self.window_parts, self.out_image, self.out_row,
+            self.out_pixel, self.out_block, self.residual_image, self.residual_row, self.residual_pixel,
+            self.residual_block, self.rows, self.columns, self.block_parts,)
 
     def floats(self) -> tuple[float, ...]:
         return ()
@@ -2772,47 +1439,23 @@ class PackWinograd(Arguments[P]):
     channel_step apart, turned: with their last tap first."""
 
     __slots__ = (
-        "source",
-        "scale",
-        "out",
-        "filters",
-        "channels",
-        "outputs",
-        "filter_step",
-        "channel_step",
-        "turned",
+        "source", "scale", "out", "filters", "channels", "outputs", "filter_step", "channel_step", "turned",
     )
     kind = Kind.PACK_WINOGRAD
     takes_activation = False
     pointer_bytes = {
-        "source": 4,
-        "scale": 4,
-        "out": 4,
+        "source": 4, "scale": 4, "out": 4,
     }
     size_counts = {
-        "filters": 0,
-        "channels": 0,
-        "outputs": 0,
-        "filter_step": 0,
-        "channel_step": 0,
-        "turned": 0,
+        "filters": 0, "channels": 0, "outputs": 0, "filter_step": 0, "channel_step": 0, "turned": 0,
     }
-    optional = ("scale",)
+    optional = ("scale", )
     float_names = ()
     layout = Struct("@iiq3f3Q6q")
 
     def __init__(
-        self,
-        *,
-        source: P,
-        scale: P | None = None,
-        out: P,
-        filters: int,
-        channels: int,
-        outputs: int,
-        filter_step: int,
-        channel_step: int,
-        turned: int = 0,
+        self, *, source: P, scale: P | None = None, out: P, filters: int, channels: int, outputs: int, filter_step:
+        int, channel_step: int, turned: int = 0,
     ) -> None:
         self.source = source
         self.scale = scale
@@ -2825,21 +1468,10 @@ class PackWinograd(Arguments[P]):
         self.turned = turned
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.scale,
-            self.out,
-        )
+        return (self.source, self.scale, self.out,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.filters,
-            self.channels,
-            self.outputs,
-            self.filter_step,
-            self.channel_step,
-            self.turned,
-        )
+        return (self.filters, self.channels, self.outputs, self.filter_step, self.channel_step, self.turned,)
 
     def floats(self) -> tuple[float, ...]:
         return ()
@@ -2849,53 +1481,25 @@ class Subsample(Arguments[P]):
     """Some pixels of each image side by side."""
 
     __slots__ = (
-        "source",
-        "out",
-        "images",
-        "blocks",
-        "rows",
-        "columns",
-        "lanes",
-        "source_image",
-        "source_block",
-        "source_row",
-        "source_pixel",
+        "source", "out", "images", "blocks", "rows", "columns", "lanes", "source_image", "source_block",
+        "source_row", "source_pixel",
     )
     kind = Kind.SUBSAMPLE
     takes_activation = False
     pointer_bytes = {
-        "source": 4,
-        "out": 4,
+        "source": 4, "out": 4,
     }
     size_counts = {
-        "images": 0,
-        "blocks": 0,
-        "rows": 0,
-        "columns": 0,
-        "lanes": 0,
-        "source_image": 0,
-        "source_block": 0,
-        "source_row": 0,
-        "source_pixel": 0,
+        "images": 0, "blocks": 0, "rows": 0, "columns": 0, "lanes": 0, "source_image": 0, "source_block": 0,
+        "source_row": 0, "source_pixel": 0,
     }
     optional = ()
     float_names = ()
     layout = Struct("@iiq3f2Q9q")
 
     def __init__(
-        self,
-        *,
-        source: P,
-        out: P,
-        images: int,
-        blocks: int,
-        rows: int,
-        columns: int,
-        lanes: int,
-        source_image: int,
-        source_block: int,
-        source_row: int,
-        source_pixel: int,
+        self, *, source: P, out: P, images: int, blocks: int, rows: int, columns: int, lanes: int, source_image:
+        int, source_block: int, source_row: int, source_pixel: int,
     ) -> None:
         self.source = source
         self.out = out
@@ -2910,23 +1514,11 @@ class Subsample(Arguments[P]):
         self.source_pixel = source_pixel
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.out,
-        )
+        return (self.source, self.out,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.images,
-            self.blocks,
-            self.rows,
-            self.columns,
-            self.lanes,
-            self.source_image,
-            self.source_block,
-            self.source_row,
-            self.source_pixel,
-        )
+        return (self.images, self.blocks, self.rows, self.columns, self.lanes, self.source_image, self.source_block,
+            self.source_row, self.source_pixel,)
 
     def floats(self) -> tuple[float, ...]:
         return ()
@@ -2939,89 +1531,29 @@ class FilterGradient(Arguments[P]):
     number_parts."""
 
     __slots__ = (
-        "source",
-        "grad",
-        "out",
-        "scratch",
-        "offsets",
-        "places",
-        "images",
-        "rows",
-        "columns",
-        "filters",
-        "numbers",
-        "source_image",
-        "source_row",
-        "source_pixel",
-        "grad_image",
-        "grad_row",
-        "grad_pixel",
-        "grad_block",
-        "whole_blocks",
-        "pair_parts",
-        "number_parts",
-        "source_group",
-        "group_pairs",
+        "source", "grad", "out", "scratch", "offsets", "places", "images", "rows", "columns", "filters", "numbers",
+        "source_image", "source_row", "source_pixel", "grad_image", "grad_row", "grad_pixel", "grad_block",
+        "whole_blocks", "pair_parts", "number_parts", "source_group", "group_pairs",
     )
     kind = Kind.FILTER_GRADIENT
     takes_activation = False
     pointer_bytes = {
-        "source": 4,
-        "grad": 4,
-        "out": 4,
-        "scratch": 4,
-        "offsets": 8,
-        "places": 8,
+        "source": 4, "grad": 4, "out": 4, "scratch": 4, "offsets": 8, "places": 8,
     }
     size_counts = {
-        "images": 0,
-        "rows": 0,
-        "columns": 0,
-        "filters": 0,
-        "numbers": 0,
-        "source_image": 0,
-        "source_row": 0,
-        "source_pixel": 0,
-        "grad_image": 0,
-        "grad_row": 0,
-        "grad_pixel": 0,
-        "grad_block": 0,
-        "whole_blocks": 0,
-        "pair_parts": 0,
-        "number_parts": 0,
-        "source_group": 0,
-        "group_pairs": 0,
+        "images": 0, "rows": 0, "columns": 0, "filters": 0, "numbers": 0, "source_image": 0, "source_row": 0,
+        "source_pixel": 0, "grad_image": 0, "grad_row": 0, "grad_pixel": 0, "grad_block": 0, "whole_blocks": 0,
+        "pair_parts": 0, "number_parts": 0, "source_group": 0, "group_pairs": 0,
     }
     optional = ()
     float_names = ()
     layout = Struct("@iiq3f6Q17q")
 
     def __init__(
-        self,
-        *,
-        source: P,
-        grad: P,
-        out: P,
-        scratch: P,
-        offsets: P,
-        places: P,
-        images: int,
-        rows: int,
-        columns: int,
-        filters: int,
-        numbers: int,
-        source_image: int,
-        source_row: int,
-        source_pixel: int,
-        grad_image: int,
-        grad_row: int,
-        grad_pixel: int,
-        grad_block: int,
-        whole_blocks: int,
-        pair_parts: int,
-        number_parts: int,
-        source_group: int = 0,
-        group_pairs: int = 0,
+        self, *, source: P, grad: P, out: P, scratch: P, offsets: P, places: P, images: int, rows: int, columns:
+        int, filters: int, numbers: int, source_image: int, source_row: int, source_pixel: int, grad_image: int,
+        grad_row: int, grad_pixel: int, grad_block: int, whole_blocks: int, pair_parts: int, number_parts: int,
+        source_group: int = 0, group_pairs: int = 0,
     ) -> None:
         self.source = source
         self.grad = grad
@@ -3048,35 +1580,12 @@ class FilterGradient(Arguments[P]):
         self.group_pairs = group_pairs
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.grad,
-            self.out,
-            self.scratch,
-            self.offsets,
-            self.places,
-        )
+        return (self.source, self.grad, self.out, self.scratch, self.offsets, self.places,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.images,
-            self.rows,
-            self.columns,
-            self.filters,
-            self.numbers,
-            self.source_image,
-            self.source_row,
-            self.source_pixel,
-            self.grad_image,
-            self.grad_row,
-            self.grad_pixel,
-            self.grad_block,
-            self.whole_blocks,
-            self.pair_parts,
-            self.number_parts,
-            self.source_group,
-            self.group_pairs,
-        )
+        return (self.images, self.rows, self.columns, self.filters, self.numbers, self.source_image,
+            self.source_row, self.source_pixel, self.grad_image, self.grad_row, self.grad_pixel, self.grad_block,
+            self.whole_blocks, self.pair_parts, self.number_parts, self.source_group, self.group_pairs,)
 
     def floats(self) -> tuple[float, ...]:
         return ()
@@ -3089,50 +1598,23 @@ class WinogradFilterGradient(Arguments[P]):
     filters."""
 
     __slots__ = (
-        "windows",
-        "grads",
-        "sums",
-        "out",
-        "filters",
-        "channels",
-        "outputs",
-        "count",
-        "begins",
-        "ends",
+        "windows", "grads", "sums", "out", "filters", "channels", "outputs", "count", "begins", "ends",
     )
     kind = Kind.WINOGRAD_FILTER_GRADIENT
     takes_activation = False
     pointer_bytes = {
-        "windows": 4,
-        "grads": 4,
-        "sums": 4,
-        "out": 4,
+        "windows": 4, "grads": 4, "sums": 4, "out": 4,
     }
     size_counts = {
-        "filters": 0,
-        "channels": 0,
-        "outputs": 0,
-        "count": 0,
-        "begins": 0,
-        "ends": 0,
+        "filters": 0, "channels": 0, "outputs": 0, "count": 0, "begins": 0, "ends": 0,
     }
-    optional = ("sums",)
+    optional = ("sums", )
     float_names = ()
     layout = Struct("@iiq3f4Q6q")
 
     def __init__(
-        self,
-        *,
-        windows: P,
-        grads: P,
-        sums: P | None = None,
-        out: P,
-        filters: int,
-        channels: int,
-        outputs: int,
-        count: int,
-        begins: int,
-        ends: int,
+        self, *, windows: P, grads: P, sums: P | None = None, out: P, filters: int, channels: int, outputs: int,
+        count: int, begins: int, ends: int,
     ) -> None:
         self.windows = windows
         self.grads = grads
@@ -3146,22 +1628,10 @@ class WinogradFilterGradient(Arguments[P]):
         self.ends = ends
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.windows,
-            self.grads,
-            self.sums,
-            self.out,
-        )
+        return (self.windows, self.grads, self.sums, self.out,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.filters,
-            self.channels,
-            self.outputs,
-            self.count,
-            self.begins,
-            self.ends,
-        )
+        return (self.filters, self.channels, self.outputs, self.count, self.begins, self.ends,)
 
     def floats(self) -> tuple[float, ...]:
         return ()
@@ -3172,35 +1642,22 @@ class PackTaps(Arguments[P]):
     tap in it."""
 
     __slots__ = (
-        "source",
-        "out",
-        "filters",
-        "channels",
-        "taps",
+        "source", "out", "filters", "channels", "taps",
     )
     kind = Kind.PACK_TAPS
     takes_activation = False
     pointer_bytes = {
-        "source": 4,
-        "out": 4,
+        "source": 4, "out": 4,
     }
     size_counts = {
-        "filters": 0,
-        "channels": 0,
-        "taps": 0,
+        "filters": 0, "channels": 0, "taps": 0,
     }
     optional = ()
     float_names = ()
     layout = Struct("@iiq3f2Q3q")
 
     def __init__(
-        self,
-        *,
-        source: P,
-        out: P,
-        filters: int,
-        channels: int,
-        taps: int,
+        self, *, source: P, out: P, filters: int, channels: int, taps: int,
     ) -> None:
         self.source = source
         self.out = out
@@ -3209,17 +1666,10 @@ class PackTaps(Arguments[P]):
         self.taps = taps
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.out,
-        )
+        return (self.source, self.out,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.filters,
-            self.channels,
-            self.taps,
-        )
+        return (self.filters, self.channels, self.taps,)
 
     def floats(self) -> tuple[float, ...]:
         return ()
@@ -3230,83 +1680,28 @@ class Spread(Arguments[P]):
     weights, each result added where its window had read. So many images together share the rows of a product."""
 
     __slots__ = (
-        "grad",
-        "weights",
-        "out",
-        "scratch",
-        "images",
-        "rows",
-        "columns",
-        "filters",
-        "channels",
-        "source_height",
-        "source_width",
-        "window_h",
-        "window_w",
-        "stride_h",
-        "stride_w",
-        "dilation_h",
-        "dilation_w",
-        "pad_top",
-        "pad_left",
-        "together",
-        "task_scratch",
+        "grad", "weights", "out", "scratch", "images", "rows", "columns", "filters", "channels", "source_height",
+        "source_width", "window_h", "window_w", "stride_h", "stride_w", "dilation_h", "dilation_w", "pad_top",
+        "pad_left", "together", "task_scratch",
     )
     kind = Kind.SPREAD
     takes_activation = False
     pointer_bytes = {
-        "grad": 4,
-        "weights": 4,
-        "out": 4,
-        "scratch": 4,
+        "grad": 4, "weights": 4, "out": 4, "scratch": 4,
     }
     size_counts = {
-        "images": 0,
-        "rows": 0,
-        "columns": 0,
-        "filters": 0,
-        "channels": 0,
-        "source_height": 0,
-        "source_width": 0,
-        "window_h": 0,
-        "window_w": 0,
-        "stride_h": 0,
-        "stride_w": 0,
-        "dilation_h": 0,
-        "dilation_w": 0,
-        "pad_top": 0,
-        "pad_left": 0,
-        "together": 0,
-        "task_scratch": 0,
+        "images": 0, "rows": 0, "columns": 0, "filters": 0, "channels": 0, "source_height": 0, "source_width": 0,
+        "window_h": 0, "window_w": 0, "stride_h": 0, "stride_w": 0, "dilation_h": 0, "dilation_w": 0, "pad_top": 0,
+        "pad_left": 0, "together": 0, "task_scratch": 0,
     }
     optional = ()
     float_names = ()
     layout = Struct("@iiq3f4Q17q")
 
     def __init__(
-        self,
-        *,
-        grad: P,
-        weights: P,
-        out: P,
-        scratch: P,
-        images: int,
-        rows: int,
-        columns: int,
-        filters: int,
-        channels: int,
-        source_height: int,
-        source_width: int,
-        window_h: int,
-        window_w: int,
-        stride_h: int,
-        stride_w: int,
-        dilation_h: int,
-        dilation_w: int,
-        pad_top: int,
-        pad_left: int,
-        together: int,
-        task_scratch: int,
+        self, *, grad: P, weights: P, out: P, scratch: P, images: int, rows: int, columns: int, filters: int,
+        channels: int, source_height: int, source_width: int, window_h: int, window_w: int, stride_h: int, stride_w:
+        int, dilation_h: int, dilation_w: int, pad_top: int, pad_left: int, together: int, task_scratch: int,
     ) -> None:
         self.grad = grad
         self.weights = weights
@@ -3331,33 +1726,12 @@ class Spread(Arguments[P]):
         self.task_scratch = task_scratch
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.grad,
-            self.weights,
-            self.out,
-            self.scratch,
-        )
+        return (self.grad, self.weights, self.out, self.scratch,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.images,
-            self.rows,
-            self.columns,
-            self.filters,
-            self.channels,
-            self.source_height,
-            self.source_width,
-            self.window_h,
-            self.window_w,
-            self.stride_h,
-            self.stride_w,
-            self.dilation_h,
-            self.dilation_w,
-            self.pad_top,
-            self.pad_left,
-            self.together,
-            self.task_scratch,
-        )
+        return (self.images, self.rows, self.columns, self.filters, self.channels, self.source_height,
+            self.source_width, self.window_h, self.window_w, self.stride_h, self.stride_w, self.dilation_h,
+            self.dilation_w, self.pad_top, self.pad_left, self.together, self.task_scratch,)
 
     def floats(self) -> tuple[float, ...]:
         return ()
@@ -3368,65 +1742,25 @@ class MaximumGradient(Arguments[P]):
     gets all."""
 
     __slots__ = (
-        "source",
-        "maxima",
-        "grad",
-        "out",
-        "planes",
-        "source_height",
-        "source_width",
-        "rows",
-        "columns",
-        "window_h",
-        "window_w",
-        "stride_h",
-        "stride_w",
-        "pad_top",
-        "pad_left",
+        "source", "maxima", "grad", "out", "planes", "source_height", "source_width", "rows", "columns", "window_h",
+        "window_w", "stride_h", "stride_w", "pad_top", "pad_left",
     )
     kind = Kind.MAXIMUM_GRADIENT
     takes_activation = False
     pointer_bytes = {
-        "source": 4,
-        "maxima": 4,
-        "grad": 4,
-        "out": 4,
+        "source": 4, "maxima": 4, "grad": 4, "out": 4,
     }
     size_counts = {
-        "planes": 0,
-        "source_height": 0,
-        "source_width": 0,
-        "rows": 0,
-        "columns": 0,
-        "window_h": 0,
-        "window_w": 0,
-        "stride_h": 0,
-        "stride_w": 0,
-        "pad_top": 0,
-        "pad_left": 0,
+        "planes": 0, "source_height": 0, "source_width": 0, "rows": 0, "columns": 0, "window_h": 0, "window_w": 0,
+        "stride_h": 0, "stride_w": 0, "pad_top": 0, "pad_left": 0,
     }
     optional = ()
     float_names = ()
     layout = Struct("@iiq3f4Q11q")
 
     def __init__(
-        self,
-        *,
-        source: P,
-        maxima: P,
-        grad: P,
-        out: P,
-        planes: int,
-        source_height: int,
-        source_width: int,
-        rows: int,
-        columns: int,
-        window_h: int,
-        window_w: int,
-        stride_h: int,
-        stride_w: int,
-        pad_top: int,
-        pad_left: int,
+        self, *, source: P, maxima: P, grad: P, out: P, planes: int, source_height: int, source_width: int, rows:
+        int, columns: int, window_h: int, window_w: int, stride_h: int, stride_w: int, pad_top: int, pad_left: int,
     ) -> None:
         self.source = source
         self.maxima = maxima
@@ -3445,27 +1779,11 @@ class MaximumGradient(Arguments[P]):
         self.pad_left = pad_left
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.maxima,
-            self.grad,
-            self.out,
-        )
+        return (self.source, self.maxima, self.grad, self.out,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.planes,
-            self.source_height,
-            self.source_width,
-            self.rows,
-            self.columns,
-            self.window_h,
-            self.window_w,
-            self.stride_h,
-            self.stride_w,
-            self.pad_top,
-            self.pad_left,
-        )
+        return (self.planes, self.source_height, self.source_width, self.rows, self.columns, self.window_h,
+            self.window_w, self.stride_h, self.stride_w, self.pad_top, self.pad_left,)
 
     def floats(self) -> tuple[float, ...]:
         return ()
@@ -3477,65 +1795,26 @@ class Interpolate(Arguments[P]):
     order."""
 
     __slots__ = (
-        "source",
-        "weights",
-        "out",
-        "offsets",
-        "images",
-        "rows",
-        "columns",
-        "blocks",
-        "row_taps",
-        "column_taps",
-        "source_image",
-        "source_block",
-        "out_image",
-        "out_row",
-        "out_block",
+        "source", "weights", "out", "offsets", "images", "rows", "columns", "blocks", "row_taps", "column_taps",
+        "source_image", "source_block", "out_image", "out_row", "out_block",
     )
     kind = Kind.INTERPOLATE
     takes_activation = False
     pointer_bytes = {
-        "source": 4,
-        "weights": 4,
-        "out": 4,
-        "offsets": 8,
+        "source": 4, "weights": 4, "out": 4, "offsets": 8,
     }
     size_counts = {
-        "images": 0,
-        "rows": 0,
-        "columns": 0,
-        "blocks": 0,
-        "row_taps": 0,
-        "column_taps": 0,
-        "source_image": 0,
-        "source_block": 0,
-        "out_image": 0,
-        "out_row": 0,
-        "out_block": 0,
+        "images": 0, "rows": 0, "columns": 0, "blocks": 0, "row_taps": 0, "column_taps": 0, "source_image": 0,
+        "source_block": 0, "out_image": 0, "out_row": 0, "out_block": 0,
     }
-    optional = ("weights",)
+    optional = ("weights", )
     float_names = ()
     layout = Struct("@iiq3f4Q11q")
 
     def __init__(
-        self,
-        *,
-        source: P,
-        weights: P | None = None,
-        out: P,
-        offsets: P,
-        images: int,
-        rows: int,
-        columns: int,
-        blocks: int,
-        row_taps: int,
-        column_taps: int,
-        source_image: int,
-        source_block: int,
-        out_image: int,
-        out_row: int,
-        out_block: int,
+        self, *, source: P, weights: P | None = None, out: P, offsets: P, images: int, rows: int, columns: int,
+        blocks: int, row_taps: int, column_taps: int, source_image: int, source_block: int, out_image: int, out_row:
+        int, out_block: int,
     ) -> None:
         self.source = source
         self.weights = weights
@@ -3554,27 +1833,11 @@ class Interpolate(Arguments[P]):
         self.out_block = out_block
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.weights,
-            self.out,
-            self.offsets,
-        )
+        return (self.source, self.weights, self.out, self.offsets,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.images,
-            self.rows,
-            self.columns,
-            self.blocks,
-            self.row_taps,
-            self.column_taps,
-            self.source_image,
-            self.source_block,
-            self.out_image,
-            self.out_row,
-            self.out_block,
-        )
+        return (self.images, self.rows, self.columns, self.blocks, self.row_taps, self.column_taps,
+            self.source_image, self.source_block, self.out_image, self.out_row, self.out_block,)
 
     def floats(self) -> tuple[float, ...]:
         return ()
@@ -3584,38 +1847,22 @@ class Reduce(Arguments[P]):
     """[outer][axis][inner] reduced to [outer][inner] (REDUCE_… of src/reductions.c)."""
 
     __slots__ = (
-        "source",
-        "out",
-        "outer",
-        "axis",
-        "inner",
-        "how",
+        "source", "out", "outer", "axis", "inner", "how",
     )
     kind = Kind.REDUCE
     takes_activation = False
     pointer_bytes = {
-        "source": 4,
-        "out": 4,
+        "source": 4, "out": 4,
     }
     size_counts = {
-        "outer": 0,
-        "axis": 0,
-        "inner": 0,
-        "how": 0,
+        "outer": 0, "axis": 0, "inner": 0, "how": 0,
     }
     optional = ()
     float_names = ()
     layout = Struct("@iiq3f2Q4q")
 
     def __init__(
-        self,
-        *,
-        source: P,
-        out: P,
-        outer: int,
-        axis: int,
-        inner: int,
-        how: int,
+        self, *, source: P, out: P, outer: int, axis: int, inner: int, how: int,
     ) -> None:
         self.source = source
         self.out = out
@@ -3625,18 +1872,10 @@ class Reduce(Arguments[P]):
         self.how = how
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.out,
-        )
+        return (self.source, self.out,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.outer,
-            self.axis,
-            self.inner,
-            self.how,
-        )
+        return (self.outer, self.axis, self.inner, self.how,)
 
     def floats(self) -> tuple[float, ...]:
         return ()
@@ -3646,35 +1885,22 @@ class SoftmaxAxis(Arguments[P]):
     """Softmax along the axis of [outer][axis][inner]."""
 
     __slots__ = (
-        "source",
-        "out",
-        "outer",
-        "axis",
-        "inner",
+        "source", "out", "outer", "axis", "inner",
     )
     kind = Kind.SOFTMAX_AXIS
     takes_activation = False
     pointer_bytes = {
-        "source": 4,
-        "out": 4,
+        "source": 4, "out": 4,
     }
     size_counts = {
-        "outer": 0,
-        "axis": 0,
-        "inner": 0,
+        "outer": 0, "axis": 0, "inner": 0,
     }
     optional = ()
     float_names = ()
     layout = Struct("@iiq3f2Q3q")
 
     def __init__(
-        self,
-        *,
-        source: P,
-        out: P,
-        outer: int,
-        axis: int,
-        inner: int,
+        self, *, source: P, out: P, outer: int, axis: int, inner: int,
     ) -> None:
         self.source = source
         self.out = out
@@ -3683,17 +1909,10 @@ class SoftmaxAxis(Arguments[P]):
         self.inner = inner
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.out,
-        )
+        return (self.source, self.out,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.outer,
-            self.axis,
-            self.inner,
-        )
+        return (self.outer, self.axis, self.inner,)
 
     def floats(self) -> tuple[float, ...]:
         return ()
@@ -3705,42 +1924,22 @@ class Suppress(Arguments[P]):
     half; `pixel`: how much longer a box is than its ends lie apart. scratch [5][count + lanes]. One task."""
 
     __slots__ = (
-        "boxes",
-        "scratch",
-        "kept",
-        "count",
-        "overlap",
-        "decay",
-        "pixel",
+        "boxes", "scratch", "kept", "count", "overlap", "decay", "pixel",
     )
     kind = Kind.SUPPRESS
     takes_activation = False
     pointer_bytes = {
-        "boxes": 4,
-        "scratch": 4,
-        "kept": 8,
+        "boxes": 4, "scratch": 4, "kept": 8,
     }
     size_counts = {
         "count": 0,
     }
     optional = ()
-    float_names = (
-        "overlap",
-        "decay",
-        "pixel",
-    )
+    float_names = ("overlap", "decay", "pixel", )
     layout = Struct("@iiq3f3Q1q3f")
 
     def __init__(
-        self,
-        *,
-        boxes: P,
-        scratch: P,
-        kept: P,
-        count: int,
-        overlap: float,
-        decay: float,
-        pixel: float,
+        self, *, boxes: P, scratch: P, kept: P, count: int, overlap: float, decay: float, pixel: float,
     ) -> None:
         self.boxes = boxes
         self.scratch = scratch
@@ -3751,21 +1950,13 @@ class Suppress(Arguments[P]):
         self.pixel = pixel
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.boxes,
-            self.scratch,
-            self.kept,
-        )
+        return (self.boxes, self.scratch, self.kept,)
 
     def sizes(self) -> tuple[int, ...]:
         return (self.count,)
 
     def floats(self) -> tuple[float, ...]:
-        return (
-            self.overlap,
-            self.decay,
-            self.pixel,
-        )
+        return (self.overlap, self.decay, self.pixel,)
 
 
 class Pairs(Arguments[P]):
@@ -3776,149 +1967,40 @@ class Pairs(Arguments[P]):
     residual_pair are the strides of two blocks. tasks = groups * row_parts * column_parts * block_parts."""
 
     __slots__ = (
-        "source",
-        "weights",
-        "bias",
-        "out",
-        "residual",
-        "residual_halves",
-        "offsets",
-        "out_halves",
-        "images",
-        "rows",
-        "columns",
-        "blocks",
-        "segments",
-        "segment_length",
-        "last_length",
-        "last_segments",
-        "source_image",
-        "source_row",
-        "source_pixel",
-        "out_image",
-        "out_row",
-        "out_pixel",
-        "out_block",
-        "residual_image",
-        "residual_row",
-        "residual_pixel",
-        "residual_block",
-        "groups",
-        "source_group",
-        "weights_group",
-        "last_lanes",
-        "halves_image",
-        "row_parts",
-        "block_parts",
-        "bias_group",
-        "column_parts",
-        "halves_row",
-        "halves_pixel",
-        "halves_block",
-        "halves_pair",
-        "residual_pair",
+        "source", "weights", "bias", "out", "residual", "residual_halves", "offsets", "out_halves", "images",
+        "rows", "columns", "blocks", "segments", "segment_length", "last_length", "last_segments", "source_image",
+        "source_row", "source_pixel", "out_image", "out_row", "out_pixel", "out_block", "residual_image",
+        "residual_row", "residual_pixel", "residual_block", "groups", "source_group", "weights_group", "last_lanes",
+        "halves_image", "row_parts", "block_parts", "bias_group", "column_parts", "halves_row", "halves_pixel",
+        "halves_block", "halves_pair", "residual_pair",
     )
     kind = Kind.PAIRS
     takes_activation = True
     pointer_bytes = {
-        "source": 2,
-        "weights": 2,
-        "bias": 4,
-        "out": 4,
-        "residual": 4,
-        "residual_halves": 2,
-        "offsets": 8,
+        "source": 2, "weights": 2, "bias": 4, "out": 4, "residual": 4, "residual_halves": 2, "offsets": 8,
         "out_halves": 2,
     }
     size_counts = {
-        "images": 0,
-        "rows": 0,
-        "columns": 0,
-        "blocks": 0,
-        "segments": 0,
-        "segment_length": 0,
-        "last_length": 0,
-        "last_segments": 0,
-        "source_image": 0,
-        "source_row": 0,
-        "source_pixel": 0,
-        "out_image": 0,
-        "out_row": 0,
-        "out_pixel": 0,
-        "out_block": 0,
-        "residual_image": 0,
-        "residual_row": 0,
-        "residual_pixel": 0,
-        "residual_block": 0,
-        "groups": 0,
-        "source_group": 0,
-        "weights_group": 0,
-        "last_lanes": 0,
-        "halves_image": 0,
-        "row_parts": 0,
-        "block_parts": 0,
-        "bias_group": 0,
-        "column_parts": 0,
-        "halves_row": 0,
-        "halves_pixel": 0,
-        "halves_block": 0,
-        "halves_pair": 0,
-        "residual_pair": 0,
+        "images": 0, "rows": 0, "columns": 0, "blocks": 0, "segments": 0, "segment_length": 0, "last_length": 0,
+        "last_segments": 0, "source_image": 0, "source_row": 0, "source_pixel": 0, "out_image": 0, "out_row": 0,
+        "out_pixel": 0, "out_block": 0, "residual_image": 0, "residual_row": 0, "residual_pixel": 0,
+        "residual_block": 0, "groups": 0, "source_group": 0, "weights_group": 0, "last_lanes": 0, "halves_image": 0,
+        "row_parts": 0, "block_parts": 0, "bias_group": 0, "column_parts": 0, "halves_row": 0, "halves_pixel": 0,
+        "halves_block": 0, "halves_pair": 0, "residual_pair": 0,
     }
-    optional = (
-        "bias",
-        "out",
-        "residual",
-        "residual_halves",
-        "out_halves",
-    )
+    optional = ("bias", "out", "residual", "residual_halves", "out_halves", )
     float_names = ()
     layout = Struct("@iiq3f8Q33q")
 
     def __init__(
-        self,
-        *,
-        source: P,
-        weights: P,
-        bias: P | None = None,
-        out: P | None = None,
-        residual: P | None = None,
-        residual_halves: P | None = None,
-        offsets: P,
-        out_halves: P | None = None,
-        images: int,
-        rows: int,
-        columns: int,
-        blocks: int,
-        segments: int,
-        segment_length: int,
-        last_length: int,
-        last_segments: int,
-        source_image: int = 0,
-        source_row: int = 0,
-        source_pixel: int,
-        out_image: int = 0,
-        out_row: int = 0,
-        out_pixel: int = 0,
-        out_block: int = 0,
-        residual_image: int = 0,
-        residual_row: int = 0,
-        residual_pixel: int = 0,
-        residual_block: int = 0,
-        groups: int,
-        source_group: int = 0,
-        weights_group: int = 0,
-        last_lanes: int,
-        halves_image: int = 0,
-        row_parts: int,
-        block_parts: int,
-        bias_group: int = 0,
-        column_parts: int,
-        halves_row: int = 0,
-        halves_pixel: int = 0,
-        halves_block: int = 0,
-        halves_pair: int = 0,
-        residual_pair: int = 0,
+        self, *, source: P, weights: P, bias: P | None = None, out: P | None = None, residual: P | None = None,
+        residual_halves: P | None = None, offsets: P, out_halves: P | None = None, images: int, rows: int, columns:
+        int, blocks: int, segments: int, segment_length: int, last_length: int, last_segments: int, source_image:
+        int = 0, source_row: int = 0, source_pixel: int, out_image: int = 0, out_row: int = 0, out_pixel: int = 0,
+        out_block: int = 0, residual_image: int = 0, residual_row: int = 0, residual_pixel: int = 0, residual_block:
+        int = 0, groups: int, source_group: int = 0, weights_group: int = 0, last_lanes: int, halves_image: int = 0,
+        row_parts: int, block_parts: int, bias_group: int = 0, column_parts: int, halves_row: int = 0, halves_pixel:
+        int = 0, halves_block: int = 0, halves_pair: int = 0, residual_pair: int = 0,
     ) -> None:
         self.source = source
         self.weights = weights
@@ -3963,53 +2045,17 @@ class Pairs(Arguments[P]):
         self.residual_pair = residual_pair
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.weights,
-            self.bias,
-            self.out,
-            self.residual,
-            self.residual_halves,
-            self.offsets,
-            self.out_halves,
-        )
+        return (self.source, self.weights, self.bias, self.out, self.residual, self.residual_halves, self.offsets,
+            self.out_halves,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.images,
-            self.rows,
-            self.columns,
-            self.blocks,
-            self.segments,
-            self.segment_length,
-            self.last_length,
-            self.last_segments,
-            self.source_image,
-            self.source_row,
-            self.source_pixel,
-            self.out_image,
-            self.out_row,
-            self.out_pixel,
-            self.out_block,
-            self.residual_image,
-            self.residual_row,
-            self.residual_pixel,
-            self.residual_block,
-            self.groups,
-            self.source_group,
-            self.weights_group,
-            self.last_lanes,
-            self.halves_image,
-            self.row_parts,
-            self.block_parts,
-            self.bias_group,
-            self.column_parts,
-            self.halves_row,
-            self.halves_pixel,
-            self.halves_block,
-            self.halves_pair,
-            self.residual_pair,
-        )
+        return (self.images, self.rows, self.columns, self.blocks, self.segments, self.segment_length,
+            self.last_length, self.last_segments, self.source_image, self.source_row, self.source_pixel,
+            self.out_image, self.out_row, self.out_pixel, self.out_block, self.residual_image, self.residual_row,
+            self.residual_pixel, self.residual_block, self.groups, self.source_group, self.weights_group,
+            self.last_lanes, self.halves_image, self.row_parts, self.block_parts, self.bias_group,
+            self.column_parts, self.halves_row, self.halves_pixel, self.halves_block, self.halves_pair,
+            self.residual_pair,)
 
     def floats(self) -> tuple[float, ...]:
         return ()
@@ -4020,71 +2066,27 @@ class Narrow(Arguments[P]):
     between the vectors of a block, where channels lie side by side."""
 
     __slots__ = (
-        "source",
-        "out",
-        "images",
-        "channels",
-        "rows",
-        "columns",
-        "out_image",
-        "out_block",
-        "out_row",
-        "blocks",
-        "lanes",
-        "source_image",
-        "source_block",
-        "source_row",
-        "source_pixel",
-        "source_channel",
-        "source_half",
+        "source", "out", "images", "channels", "rows", "columns", "out_image", "out_block", "out_row", "blocks",
+        "lanes", "source_image", "source_block", "source_row", "source_pixel", "source_channel", "source_half",
     )
     kind = Kind.NARROW
     takes_activation = False
     pointer_bytes = {
-        "source": 4,
-        "out": 2,
+        "source": 4, "out": 2,
     }
     size_counts = {
-        "images": 0,
-        "channels": 0,
-        "rows": 0,
-        "columns": 0,
-        "out_image": 0,
-        "out_block": 0,
-        "out_row": 0,
-        "blocks": 0,
-        "lanes": 0,
-        "source_image": 0,
-        "source_block": 0,
-        "source_row": 0,
-        "source_pixel": 0,
-        "source_channel": 0,
-        "source_half": 0,
+        "images": 0, "channels": 0, "rows": 0, "columns": 0, "out_image": 0, "out_block": 0, "out_row": 0, "blocks":
+        0, "lanes": 0, "source_image": 0, "source_block": 0, "source_row": 0, "source_pixel": 0, "source_channel":
+        0, "source_half": 0,
     }
     optional = ()
     float_names = ()
     layout = Struct("@iiq3f2Q15q")
 
     def __init__(
-        self,
-        *,
-        source: P,
-        out: P,
-        images: int,
-        channels: int,
-        rows: int,
-        columns: int,
-        out_image: int,
-        out_block: int,
-        out_row: int,
-        blocks: int,
-        lanes: int,
-        source_image: int,
-        source_block: int,
-        source_row: int,
-        source_pixel: int,
-        source_channel: int,
-        source_half: int,
+        self, *, source: P, out: P, images: int, channels: int, rows: int, columns: int, out_image: int, out_block:
+        int, out_row: int, blocks: int, lanes: int, source_image: int, source_block: int, source_row: int,
+        source_pixel: int, source_channel: int, source_half: int,
     ) -> None:
         self.source = source
         self.out = out
@@ -4105,29 +2107,12 @@ class Narrow(Arguments[P]):
         self.source_half = source_half
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.out,
-        )
+        return (self.source, self.out,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.images,
-            self.channels,
-            self.rows,
-            self.columns,
-            self.out_image,
-            self.out_block,
-            self.out_row,
-            self.blocks,
-            self.lanes,
-            self.source_image,
-            self.source_block,
-            self.source_row,
-            self.source_pixel,
-            self.source_channel,
-            self.source_half,
-        )
+        return (self.images, self.channels, self.rows, self.columns, self.out_image, self.out_block, self.out_row,
+            self.blocks, self.lanes, self.source_image, self.source_block, self.source_row, self.source_pixel,
+            self.source_channel, self.source_half,)
 
     def floats(self) -> tuple[float, ...]:
         return ()
@@ -4138,65 +2123,26 @@ class PackPairs(Arguments[P]):
     lanes, tap, channel; from first_block of all_blocks blocks of outputs on."""
 
     __slots__ = (
-        "source",
-        "scale",
-        "out",
-        "outputs",
-        "channels",
-        "taps",
-        "groups",
-        "out_group",
-        "lanes",
-        "source_output",
-        "source_channel",
-        "source_tap",
-        "source_group",
-        "first_block",
-        "all_blocks",
+        "source", "scale", "out", "outputs", "channels", "taps", "groups", "out_group", "lanes", "source_output",
+        "source_channel", "source_tap", "source_group", "first_block", "all_blocks",
     )
     kind = Kind.PACK_PAIRS
     takes_activation = False
     pointer_bytes = {
-        "source": 4,
-        "scale": 4,
-        "out": 2,
+        "source": 4, "scale": 4, "out": 2,
     }
     size_counts = {
-        "outputs": 0,
-        "channels": 0,
-        "taps": 0,
-        "groups": 0,
-        "out_group": 0,
-        "lanes": 0,
-        "source_output": 0,
-        "source_channel": 0,
-        "source_tap": 0,
-        "source_group": 0,
-        "first_block": 0,
-        "all_blocks": 0,
+        "outputs": 0, "channels": 0, "taps": 0, "groups": 0, "out_group": 0, "lanes": 0, "source_output": 0,
+        "source_channel": 0, "source_tap": 0, "source_group": 0, "first_block": 0, "all_blocks": 0,
     }
-    optional = ("scale",)
+    optional = ("scale", )
     float_names = ()
     layout = Struct("@iiq3f3Q12q")
 
     def __init__(
-        self,
-        *,
-        source: P,
-        scale: P | None = None,
-        out: P,
-        outputs: int,
-        channels: int,
-        taps: int,
-        groups: int,
-        out_group: int,
-        lanes: int,
-        source_output: int,
-        source_channel: int,
-        source_tap: int,
-        source_group: int,
-        first_block: int,
-        all_blocks: int,
+        self, *, source: P, scale: P | None = None, out: P, outputs: int, channels: int, taps: int, groups: int,
+        out_group: int, lanes: int, source_output: int, source_channel: int, source_tap: int, source_group: int,
+        first_block: int, all_blocks: int,
     ) -> None:
         self.source = source
         self.scale = scale
@@ -4215,27 +2161,11 @@ class PackPairs(Arguments[P]):
         self.all_blocks = all_blocks
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.scale,
-            self.out,
-        )
+        return (self.source, self.scale, self.out,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.outputs,
-            self.channels,
-            self.taps,
-            self.groups,
-            self.out_group,
-            self.lanes,
-            self.source_output,
-            self.source_channel,
-            self.source_tap,
-            self.source_group,
-            self.first_block,
-            self.all_blocks,
-        )
+        return (self.outputs, self.channels, self.taps, self.groups, self.out_group, self.lanes, self.source_output,
+            self.source_channel, self.source_tap, self.source_group, self.first_block, self.all_blocks,)
 
     def floats(self) -> tuple[float, ...]:
         return ()
@@ -4245,8 +2175,7 @@ class MultiplyPairs(Arguments[P]):
     """As multiply_adds, by pairs of bfloat16."""
 
     __slots__ = (
-        "out",
-        "rounds",
+        "out", "rounds",
     )
     kind = Kind.MULTIPLY_PAIRS
     takes_activation = False
@@ -4261,10 +2190,7 @@ class MultiplyPairs(Arguments[P]):
     layout = Struct("@iiq3f1Q1q")
 
     def __init__(
-        self,
-        *,
-        out: P,
-        rounds: int,
+        self, *, out: P, rounds: int,
     ) -> None:
         self.out = out
         self.rounds = rounds
@@ -4284,38 +2210,22 @@ class ExtremePlace(Arguments[P]):
     never it."""
 
     __slots__ = (
-        "source",
-        "out",
-        "outer",
-        "axis",
-        "inner",
-        "smallest",
+        "source", "out", "outer", "axis", "inner", "smallest",
     )
     kind = Kind.EXTREME_PLACE
     takes_activation = False
     pointer_bytes = {
-        "source": 4,
-        "out": 8,
+        "source": 4, "out": 8,
     }
     size_counts = {
-        "outer": 0,
-        "axis": 0,
-        "inner": 0,
-        "smallest": 0,
+        "outer": 0, "axis": 0, "inner": 0, "smallest": 0,
     }
     optional = ()
     float_names = ()
     layout = Struct("@iiq3f2Q4q")
 
     def __init__(
-        self,
-        *,
-        source: P,
-        out: P,
-        outer: int,
-        axis: int,
-        inner: int,
-        smallest: int,
+        self, *, source: P, out: P, outer: int, axis: int, inner: int, smallest: int,
     ) -> None:
         self.source = source
         self.out = out
@@ -4325,18 +2235,10 @@ class ExtremePlace(Arguments[P]):
         self.smallest = smallest
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.out,
-        )
+        return (self.source, self.out,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.outer,
-            self.axis,
-            self.inner,
-            self.smallest,
-        )
+        return (self.outer, self.axis, self.inner, self.smallest,)
 
     def floats(self) -> tuple[float, ...]:
         return ()
@@ -4346,35 +2248,22 @@ class TopK(Arguments[P]):
     """The places of the k largest numbers of every row, largest first."""
 
     __slots__ = (
-        "source",
-        "out",
-        "rows",
-        "columns",
-        "k",
+        "source", "out", "rows", "columns", "k",
     )
     kind = Kind.TOP_K
     takes_activation = False
     pointer_bytes = {
-        "source": 4,
-        "out": 8,
+        "source": 4, "out": 8,
     }
     size_counts = {
-        "rows": 0,
-        "columns": 0,
-        "k": 0,
+        "rows": 0, "columns": 0, "k": 0,
     }
     optional = ()
     float_names = ()
     layout = Struct("@iiq3f2Q3q")
 
     def __init__(
-        self,
-        *,
-        source: P,
-        out: P,
-        rows: int,
-        columns: int,
-        k: int,
+        self, *, source: P, out: P, rows: int, columns: int, k: int,
     ) -> None:
         self.source = source
         self.out = out
@@ -4383,17 +2272,10 @@ class TopK(Arguments[P]):
         self.k = k
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.out,
-        )
+        return (self.source, self.out,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.rows,
-            self.columns,
-            self.k,
-        )
+        return (self.rows, self.columns, self.k,)
 
     def floats(self) -> tuple[float, ...]:
         return ()
@@ -4403,38 +2285,22 @@ class Pick(Arguments[P]):
     """The numbers at k places of every row."""
 
     __slots__ = (
-        "source",
-        "out",
-        "places",
-        "rows",
-        "columns",
-        "k",
+        "source", "out", "places", "rows", "columns", "k",
     )
     kind = Kind.PICK
     takes_activation = False
     pointer_bytes = {
-        "source": 4,
-        "out": 4,
-        "places": 8,
+        "source": 4, "out": 4, "places": 8,
     }
     size_counts = {
-        "rows": 0,
-        "columns": 0,
-        "k": 0,
+        "rows": 0, "columns": 0, "k": 0,
     }
     optional = ()
     float_names = ()
     layout = Struct("@iiq3f3Q3q")
 
     def __init__(
-        self,
-        *,
-        source: P,
-        out: P,
-        places: P,
-        rows: int,
-        columns: int,
-        k: int,
+        self, *, source: P, out: P, places: P, rows: int, columns: int, k: int,
     ) -> None:
         self.source = source
         self.out = out
@@ -4444,18 +2310,10 @@ class Pick(Arguments[P]):
         self.k = k
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.out,
-            self.places,
-        )
+        return (self.source, self.out, self.places,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.rows,
-            self.columns,
-            self.k,
-        )
+        return (self.rows, self.columns, self.k,)
 
     def floats(self) -> tuple[float, ...]:
         return ()
@@ -4466,43 +2324,23 @@ class Pad(Arguments[P]):
     numbers are, or -1 for `value`; the `run` places from `first` of the last axis lie in source as in out."""
 
     __slots__ = (
-        "source",
-        "out",
-        "places",
-        "shape",
-        "out_strides",
-        "first",
-        "run",
-        "value",
+        "source", "out", "places", "shape", "out_strides", "first", "run", "value",
     )
     kind = Kind.PAD
     takes_activation = False
     pointer_bytes = {
-        "source": 4,
-        "out": 4,
-        "places": 8,
+        "source": 4, "out": 4, "places": 8,
     }
     size_counts = {
-        "shape": 5,
-        "out_strides": 4,
-        "first": 0,
-        "run": 0,
+        "shape": 5, "out_strides": 4, "first": 0, "run": 0,
     }
     optional = ()
-    float_names = ("value",)
+    float_names = ("value", )
     layout = Struct("@iiq3f3Q11q1f")
 
     def __init__(
-        self,
-        *,
-        source: P,
-        out: P,
-        places: P,
-        shape: Sequence[int],
-        out_strides: Sequence[int],
-        first: int,
-        run: int,
-        value: float,
+        self, *, source: P, out: P, places: P, shape: Sequence[int], out_strides: Sequence[int], first: int, run:
+        int, value: float,
     ) -> None:
         self.source = source
         self.out = out
@@ -4514,19 +2352,10 @@ class Pad(Arguments[P]):
         self.value = value
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.out,
-            self.places,
-        )
+        return (self.source, self.out, self.places,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            *self.shape,
-            *self.out_strides,
-            self.first,
-            self.run,
-        )
+        return (*self.shape, *self.out_strides, self.first, self.run,)
 
     def floats(self) -> tuple[float, ...]:
         return (self.value,)
@@ -4537,49 +2366,23 @@ class GroupNorm(Arguments[P]):
     by channel; rows are images * groups."""
 
     __slots__ = (
-        "source",
-        "scale",
-        "bias",
-        "out",
-        "rows",
-        "groups",
-        "group_channels",
-        "plane",
-        "epsilon",
+        "source", "scale", "bias", "out", "rows", "groups", "group_channels", "plane", "epsilon",
     )
     kind = Kind.GROUP_NORM
     takes_activation = True
     pointer_bytes = {
-        "source": 4,
-        "scale": 4,
-        "bias": 4,
-        "out": 4,
+        "source": 4, "scale": 4, "bias": 4, "out": 4,
     }
     size_counts = {
-        "rows": 0,
-        "groups": 0,
-        "group_channels": 0,
-        "plane": 0,
+        "rows": 0, "groups": 0, "group_channels": 0, "plane": 0,
     }
-    optional = (
-        "scale",
-        "bias",
-    )
-    float_names = ("epsilon",)
+    optional = ("scale", "bias", )
+    float_names = ("epsilon", )
     layout = Struct("@iiq3f4Q4q1f")
 
     def __init__(
-        self,
-        *,
-        source: P,
-        scale: P | None = None,
-        bias: P | None = None,
-        out: P,
-        rows: int,
-        groups: int,
-        group_channels: int,
-        plane: int,
-        epsilon: float,
+        self, *, source: P, scale: P | None = None, bias: P | None = None, out: P, rows: int, groups: int,
+        group_channels: int, plane: int, epsilon: float,
     ) -> None:
         self.source = source
         self.scale = scale
@@ -4592,20 +2395,10 @@ class GroupNorm(Arguments[P]):
         self.epsilon = epsilon
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.scale,
-            self.bias,
-            self.out,
-        )
+        return (self.source, self.scale, self.bias, self.out,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.rows,
-            self.groups,
-            self.group_channels,
-            self.plane,
-        )
+        return (self.rows, self.groups, self.group_channels, self.plane,)
 
     def floats(self) -> tuple[float, ...]:
         return (self.epsilon,)
@@ -4616,76 +2409,27 @@ class GroupNormBlocked(Arguments[P]):
     last channel; scratch: 2 floats for each lane of each image."""
 
     __slots__ = (
-        "source",
-        "scale",
-        "bias",
-        "out",
-        "scratch",
-        "images",
-        "blocks",
-        "rows",
-        "columns",
-        "channels",
-        "group_channels",
-        "shared_blocks",
-        "source_image",
-        "source_block",
-        "source_row",
-        "out_image",
-        "out_block",
-        "out_row",
-        "epsilon",
+        "source", "scale", "bias", "out", "scratch", "images", "blocks", "rows", "columns", "channels",
+        "group_channels", "shared_blocks", "source_image", "source_block", "source_row", "out_image", "out_block",
+        "out_row", "epsilon",
     )
     kind = Kind.GROUP_NORM_BLOCKED
     takes_activation = True
     pointer_bytes = {
-        "source": 4,
-        "scale": 4,
-        "bias": 4,
-        "out": 4,
-        "scratch": 4,
+        "source": 4, "scale": 4, "bias": 4, "out": 4, "scratch": 4,
     }
     size_counts = {
-        "images": 0,
-        "blocks": 0,
-        "rows": 0,
-        "columns": 0,
-        "channels": 0,
-        "group_channels": 0,
-        "shared_blocks": 0,
-        "source_image": 0,
-        "source_block": 0,
-        "source_row": 0,
-        "out_image": 0,
-        "out_block": 0,
-        "out_row": 0,
+        "images": 0, "blocks": 0, "rows": 0, "columns": 0, "channels": 0, "group_channels": 0, "shared_blocks": 0,
+        "source_image": 0, "source_block": 0, "source_row": 0, "out_image": 0, "out_block": 0, "out_row": 0,
     }
     optional = ()
-    float_names = ("epsilon",)
+    float_names = ("epsilon", )
     layout = Struct("@iiq3f5Q13q1f")
 
     def __init__(
-        self,
-        *,
-        source: P,
-        scale: P,
-        bias: P,
-        out: P,
-        scratch: P,
-        images: int,
-        blocks: int,
-        rows: int,
-        columns: int,
-        channels: int,
-        group_channels: int,
-        shared_blocks: int,
-        source_image: int,
-        source_block: int,
-        source_row: int,
-        out_image: int,
-        out_block: int,
-        out_row: int,
-        epsilon: float,
+        self, *, source: P, scale: P, bias: P, out: P, scratch: P, images: int, blocks: int, rows: int, columns:
+        int, channels: int, group_channels: int, shared_blocks: int, source_image: int, source_block: int,
+        source_row: int, out_image: int, out_block: int, out_row: int, epsilon: float,
     ) -> None:
         self.source = source
         self.scale = scale
@@ -4708,30 +2452,12 @@ class GroupNormBlocked(Arguments[P]):
         self.epsilon = epsilon
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.scale,
-            self.bias,
-            self.out,
-            self.scratch,
-        )
+        return (self.source, self.scale, self.bias, self.out, self.scratch,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.images,
-            self.blocks,
-            self.rows,
-            self.columns,
-            self.channels,
-            self.group_channels,
-            self.shared_blocks,
-            self.source_image,
-            self.source_block,
-            self.source_row,
-            self.out_image,
-            self.out_block,
-            self.out_row,
-        )
+        return (self.images, self.blocks, self.rows, self.columns, self.channels, self.group_channels,
+            self.shared_blocks, self.source_image, self.source_block, self.source_row, self.out_image,
+            self.out_block, self.out_row,)
 
     def floats(self) -> tuple[float, ...]:
         return (self.epsilon,)
@@ -4743,39 +2469,16 @@ class GruSequences(Arguments[P]):
     second of them the first state; table: starts of the steps, then the row of source that each packed row is."""
 
     __slots__ = (
-        "source",
-        "weights",
-        "bias",
-        "out",
-        "scratch",
-        "table",
-        "steps",
-        "size",
-        "sequences",
-        "parts",
-        "has_initial",
-        "origin",
-        "gate_activation",
-        "candidate_activation",
+        "source", "weights", "bias", "out", "scratch", "table", "steps", "size", "sequences", "parts",
+        "has_initial", "origin", "gate_activation", "candidate_activation",
     )
     kind = Kind.GRU_SEQUENCES
     takes_activation = False
     pointer_bytes = {
-        "source": 4,
-        "weights": 4,
-        "bias": 4,
-        "out": 4,
-        "scratch": 4,
-        "table": 8,
+        "source": 4, "weights": 4, "bias": 4, "out": 4, "scratch": 4, "table": 8,
     }
     size_counts = {
-        "steps": 0,
-        "size": 0,
-        "sequences": 0,
-        "parts": 0,
-        "has_initial": 0,
-        "origin": 0,
-        "gate_activation": 0,
+        "steps": 0, "size": 0, "sequences": 0, "parts": 0, "has_initial": 0, "origin": 0, "gate_activation": 0,
         "candidate_activation": 0,
     }
     optional = ()
@@ -4783,22 +2486,8 @@ class GruSequences(Arguments[P]):
     layout = Struct("@iiq3f6Q8q")
 
     def __init__(
-        self,
-        *,
-        source: P,
-        weights: P,
-        bias: P,
-        out: P,
-        scratch: P,
-        table: P,
-        steps: int,
-        size: int,
-        sequences: int,
-        parts: int,
-        has_initial: int,
-        origin: int,
-        gate_activation: int,
-        candidate_activation: int,
+        self, *, source: P, weights: P, bias: P, out: P, scratch: P, table: P, steps: int, size: int, sequences:
+        int, parts: int, has_initial: int, origin: int, gate_activation: int, candidate_activation: int,
     ) -> None:
         self.source = source
         self.weights = weights
@@ -4816,26 +2505,11 @@ class GruSequences(Arguments[P]):
         self.candidate_activation = candidate_activation
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.weights,
-            self.bias,
-            self.out,
-            self.scratch,
-            self.table,
-        )
+        return (self.source, self.weights, self.bias, self.out, self.scratch, self.table,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.steps,
-            self.size,
-            self.sequences,
-            self.parts,
-            self.has_initial,
-            self.origin,
-            self.gate_activation,
-            self.candidate_activation,
-        )
+        return (self.steps, self.size, self.sequences, self.parts, self.has_initial, self.origin,
+            self.gate_activation, self.candidate_activation,)
 
     def floats(self) -> tuple[float, ...]:
         return ()
@@ -4847,80 +2521,29 @@ class Gru(Arguments[P]):
     hidden states that were reset in packed rows; starts and row_of as lstm has them."""
 
     __slots__ = (
-        "source",
-        "gate_weights",
-        "candidate_weights",
-        "bias",
-        "initial",
-        "hidden",
-        "gates",
-        "packed_hidden",
-        "reset",
-        "starts",
-        "row_of",
-        "steps",
-        "size",
-        "task_sequences",
-        "origin",
-        "gate_activation",
-        "candidate_activation",
-        "rows",
-        "sequences",
+        "source", "gate_weights", "candidate_weights", "bias", "initial", "hidden", "gates", "packed_hidden",
+        "reset", "starts", "row_of", "steps", "size", "task_sequences", "origin", "gate_activation",
+        "candidate_activation", "rows", "sequences",
     )
     kind = Kind.GRU
     takes_activation = False
     pointer_bytes = {
-        "source": 4,
-        "gate_weights": 4,
-        "candidate_weights": 4,
-        "bias": 4,
-        "initial": 4,
-        "hidden": 4,
-        "gates": 4,
-        "packed_hidden": 4,
-        "reset": 4,
-        "starts": 8,
-        "row_of": 8,
+        "source": 4, "gate_weights": 4, "candidate_weights": 4, "bias": 4, "initial": 4, "hidden": 4, "gates": 4,
+        "packed_hidden": 4, "reset": 4, "starts": 8, "row_of": 8,
     }
     size_counts = {
-        "steps": 0,
-        "size": 0,
-        "task_sequences": 0,
-        "origin": 0,
-        "gate_activation": 0,
-        "candidate_activation": 0,
-        "rows": 0,
-        "sequences": 0,
+        "steps": 0, "size": 0, "task_sequences": 0, "origin": 0, "gate_activation": 0, "candidate_activation": 0,
+        "rows": 0, "sequences": 0,
     }
-    optional = (
-        "bias",
-        "initial",
-    )
+    optional = ("bias", "initial", )
     float_names = ()
     layout = Struct("@iiq3f11Q8q")
 
     def __init__(
-        self,
-        *,
-        source: P,
-        gate_weights: P,
-        candidate_weights: P,
-        bias: P | None = None,
-        initial: P | None = None,
-        hidden: P,
-        gates: P,
-        packed_hidden: P,
-        reset: P,
-        starts: P,
-        row_of: P,
-        steps: int,
-        size: int,
-        task_sequences: int,
-        origin: int,
-        gate_activation: int,
-        candidate_activation: int,
-        rows: int,
-        sequences: int,
+        self, *, source: P, gate_weights: P, candidate_weights: P, bias: P | None = None, initial: P | None = None,
+        hidden: P, gates: P, packed_hidden: P, reset: P, starts: P, row_of: P, steps: int, size: int,
+        task_sequences: int, origin: int, gate_activation: int, candidate_activation: int, rows: int, sequences:
+        int,
     ) -> None:
         self.source = source
         self.gate_weights = gate_weights
@@ -4943,31 +2566,12 @@ class Gru(Arguments[P]):
         self.sequences = sequences
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.gate_weights,
-            self.candidate_weights,
-            self.bias,
-            self.initial,
-            self.hidden,
-            self.gates,
-            self.packed_hidden,
-            self.reset,
-            self.starts,
-            self.row_of,
-        )
+        return (self.source, self.gate_weights, self.candidate_weights, self.bias, self.initial, self.hidden,
+            self.gates, self.packed_hidden, self.reset, self.starts, self.row_of,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.steps,
-            self.size,
-            self.task_sequences,
-            self.origin,
-            self.gate_activation,
-            self.candidate_activation,
-            self.rows,
-            self.sequences,
-        )
+        return (self.steps, self.size, self.task_sequences, self.origin, self.gate_activation,
+            self.candidate_activation, self.rows, self.sequences,)
 
     def floats(self) -> tuple[float, ...]:
         return ()
@@ -4977,79 +2581,28 @@ class GruGradient(Arguments[P]):
     """Its gradient: as gru, but weights transposed and packed; scratch: 2 size for each sequence."""
 
     __slots__ = (
-        "hidden_grad",
-        "gate_weights",
-        "candidate_weights",
-        "gates",
-        "packed_hidden",
-        "initial",
-        "gates_grad",
-        "initial_grad",
-        "scratch",
-        "starts",
-        "row_of",
-        "steps",
-        "size",
-        "task_sequences",
-        "origin",
-        "gate_activation",
-        "candidate_activation",
-        "rows",
-        "sequences",
+        "hidden_grad", "gate_weights", "candidate_weights", "gates", "packed_hidden", "initial", "gates_grad",
+        "initial_grad", "scratch", "starts", "row_of", "steps", "size", "task_sequences", "origin",
+        "gate_activation", "candidate_activation", "rows", "sequences",
     )
     kind = Kind.GRU_GRADIENT
     takes_activation = False
     pointer_bytes = {
-        "hidden_grad": 4,
-        "gate_weights": 4,
-        "candidate_weights": 4,
-        "gates": 4,
-        "packed_hidden": 4,
-        "initial": 4,
-        "gates_grad": 4,
-        "initial_grad": 4,
-        "scratch": 4,
-        "starts": 8,
-        "row_of": 8,
+        "hidden_grad": 4, "gate_weights": 4, "candidate_weights": 4, "gates": 4, "packed_hidden": 4, "initial": 4,
+        "gates_grad": 4, "initial_grad": 4, "scratch": 4, "starts": 8, "row_of": 8,
     }
     size_counts = {
-        "steps": 0,
-        "size": 0,
-        "task_sequences": 0,
-        "origin": 0,
-        "gate_activation": 0,
-        "candidate_activation": 0,
-        "rows": 0,
-        "sequences": 0,
+        "steps": 0, "size": 0, "task_sequences": 0, "origin": 0, "gate_activation": 0, "candidate_activation": 0,
+        "rows": 0, "sequences": 0,
     }
-    optional = (
-        "initial",
-        "initial_grad",
-    )
+    optional = ("initial", "initial_grad", )
     float_names = ()
     layout = Struct("@iiq3f11Q8q")
 
     def __init__(
-        self,
-        *,
-        hidden_grad: P,
-        gate_weights: P,
-        candidate_weights: P,
-        gates: P,
-        packed_hidden: P,
-        initial: P | None = None,
-        gates_grad: P,
-        initial_grad: P | None = None,
-        scratch: P,
-        starts: P,
-        row_of: P,
-        steps: int,
-        size: int,
-        task_sequences: int,
-        origin: int,
-        gate_activation: int,
-        candidate_activation: int,
-        rows: int,
+        self, *, hidden_grad: P, gate_weights: P, candidate_weights: P, gates: P, packed_hidden: P, initial: P |
+        None = None, gates_grad: P, initial_grad: P | None = None, scratch: P, starts: P, row_of: P, steps: int,
+        size: int, task_sequences: int, origin: int, gate_activation: int, candidate_activation: int, rows: int,
         sequences: int,
     ) -> None:
         self.hidden_grad = hidden_grad
@@ -5073,31 +2626,12 @@ class GruGradient(Arguments[P]):
         self.sequences = sequences
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.hidden_grad,
-            self.gate_weights,
-            self.candidate_weights,
-            self.gates,
-            self.packed_hidden,
-            self.initial,
-            self.gates_grad,
-            self.initial_grad,
-            self.scratch,
-            self.starts,
-            self.row_of,
-        )
+        return (self.hidden_grad, self.gate_weights, self.candidate_weights, self.gates, self.packed_hidden,
+            self.initial, self.gates_grad, self.initial_grad, self.scratch, self.starts, self.row_of,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.steps,
-            self.size,
-            self.task_sequences,
-            self.origin,
-            self.gate_activation,
-            self.candidate_activation,
-            self.rows,
-            self.sequences,
-        )
+        return (self.steps, self.size, self.task_sequences, self.origin, self.gate_activation,
+            self.candidate_activation, self.rows, self.sequences,)
 
     def floats(self) -> tuple[float, ...]:
         return ()
@@ -5109,68 +2643,25 @@ class YoloBoxes(Arguments[P]):
     cell_pixels pixels; clip: boxes are cut off at the image; scale and shift of a place in its cell."""
 
     __slots__ = (
-        "source",
-        "anchors",
-        "out",
-        "image_sizes",
-        "images",
-        "anchor_count",
-        "rows",
-        "columns",
-        "classes",
-        "grid_h",
-        "grid_w",
-        "cell_pixels",
-        "clip",
-        "threshold",
-        "scale",
-        "shift",
+        "source", "anchors", "out", "image_sizes", "images", "anchor_count", "rows", "columns", "classes", "grid_h",
+        "grid_w", "cell_pixels", "clip", "threshold", "scale", "shift",
     )
     kind = Kind.YOLO_BOXES
     takes_activation = False
     pointer_bytes = {
-        "source": 4,
-        "anchors": 4,
-        "out": 4,
-        "image_sizes": 8,
+        "source": 4, "anchors": 4, "out": 4, "image_sizes": 8,
     }
     size_counts = {
-        "images": 0,
-        "anchor_count": 0,
-        "rows": 0,
-        "columns": 0,
-        "classes": 0,
-        "grid_h": 0,
-        "grid_w": 0,
-        "cell_pixels": 0,
-        "clip": 0,
+        "images": 0, "anchor_count": 0, "rows": 0, "columns": 0, "classes": 0, "grid_h": 0, "grid_w": 0,
+        "cell_pixels": 0, "clip": 0,
     }
     optional = ()
-    float_names = (
-        "threshold",
-        "scale",
-        "shift",
-    )
+    float_names = ("threshold", "scale", "shift", )
     layout = Struct("@iiq3f4Q9q3f")
 
     def __init__(
-        self,
-        *,
-        source: P,
-        anchors: P,
-        out: P,
-        image_sizes: P,
-        images: int,
-        anchor_count: int,
-        rows: int,
-        columns: int,
-        classes: int,
-        grid_h: int,
-        grid_w: int,
-        cell_pixels: int,
-        clip: int,
-        threshold: float,
-        scale: float,
+        self, *, source: P, anchors: P, out: P, image_sizes: P, images: int, anchor_count: int, rows: int, columns:
+        int, classes: int, grid_h: int, grid_w: int, cell_pixels: int, clip: int, threshold: float, scale: float,
         shift: float,
     ) -> None:
         self.source = source
@@ -5191,74 +2682,36 @@ class YoloBoxes(Arguments[P]):
         self.shift = shift
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.anchors,
-            self.out,
-            self.image_sizes,
-        )
+        return (self.source, self.anchors, self.out, self.image_sizes,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.images,
-            self.anchor_count,
-            self.rows,
-            self.columns,
-            self.classes,
-            self.grid_h,
-            self.grid_w,
-            self.cell_pixels,
-            self.clip,
-        )
+        return (self.images, self.anchor_count, self.rows, self.columns, self.classes, self.grid_h, self.grid_w,
+            self.cell_pixels, self.clip,)
 
     def floats(self) -> tuple[float, ...]:
-        return (
-            self.threshold,
-            self.scale,
-            self.shift,
-        )
+        return (self.threshold, self.scale, self.shift,)
 
 
 class YoloScores(Arguments[P]):
     """Their scores: out [images][anchor_count][cells][classes], zeros where the confidence is below threshold."""
 
     __slots__ = (
-        "source",
-        "out",
-        "images",
-        "anchor_count",
-        "rows",
-        "columns",
-        "classes",
-        "threshold",
+        "source", "out", "images", "anchor_count", "rows", "columns", "classes", "threshold",
     )
     kind = Kind.YOLO_SCORES
     takes_activation = False
     pointer_bytes = {
-        "source": 4,
-        "out": 4,
+        "source": 4, "out": 4,
     }
     size_counts = {
-        "images": 0,
-        "anchor_count": 0,
-        "rows": 0,
-        "columns": 0,
-        "classes": 0,
+        "images": 0, "anchor_count": 0, "rows": 0, "columns": 0, "classes": 0,
     }
     optional = ()
-    float_names = ("threshold",)
+    float_names = ("threshold", )
     layout = Struct("@iiq3f2Q5q1f")
 
     def __init__(
-        self,
-        *,
-        source: P,
-        out: P,
-        images: int,
-        anchor_count: int,
-        rows: int,
-        columns: int,
-        classes: int,
+        self, *, source: P, out: P, images: int, anchor_count: int, rows: int, columns: int, classes: int,
         threshold: float,
     ) -> None:
         self.source = source
@@ -5271,19 +2724,10 @@ class YoloScores(Arguments[P]):
         self.threshold = threshold
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.out,
-        )
+        return (self.source, self.out,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.images,
-            self.anchor_count,
-            self.rows,
-            self.columns,
-            self.classes,
-        )
+        return (self.images, self.anchor_count, self.rows, self.columns, self.classes,)
 
     def floats(self) -> tuple[float, ...]:
         return (self.threshold,)
@@ -5294,45 +2738,22 @@ class DecodeBoxes(Arguments[P]):
     or 0 where all have one scale; pixel as in suppress."""
 
     __slots__ = (
-        "source",
-        "priors",
-        "scale",
-        "out",
-        "rows",
-        "columns",
-        "along_rows",
-        "scale_step",
-        "pixel",
+        "source", "priors", "scale", "out", "rows", "columns", "along_rows", "scale_step", "pixel",
     )
     kind = Kind.DECODE_BOXES
     takes_activation = False
     pointer_bytes = {
-        "source": 4,
-        "priors": 4,
-        "scale": 4,
-        "out": 4,
+        "source": 4, "priors": 4, "scale": 4, "out": 4,
     }
     size_counts = {
-        "rows": 0,
-        "columns": 0,
-        "along_rows": 0,
-        "scale_step": 0,
+        "rows": 0, "columns": 0, "along_rows": 0, "scale_step": 0,
     }
     optional = ()
-    float_names = ("pixel",)
+    float_names = ("pixel", )
     layout = Struct("@iiq3f4Q4q1f")
 
     def __init__(
-        self,
-        *,
-        source: P,
-        priors: P,
-        scale: P,
-        out: P,
-        rows: int,
-        columns: int,
-        along_rows: int,
-        scale_step: int,
+        self, *, source: P, priors: P, scale: P, out: P, rows: int, columns: int, along_rows: int, scale_step: int,
         pixel: float,
     ) -> None:
         self.source = source
@@ -5346,20 +2767,10 @@ class DecodeBoxes(Arguments[P]):
         self.pixel = pixel
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.priors,
-            self.scale,
-            self.out,
-        )
+        return (self.source, self.priors, self.scale, self.out,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.rows,
-            self.columns,
-            self.along_rows,
-            self.scale_step,
-        )
+        return (self.rows, self.columns, self.along_rows, self.scale_step,)
 
     def floats(self) -> tuple[float, ...]:
         return (self.pixel,)
@@ -5370,49 +2781,23 @@ class LayerNormGradient(Arguments[P]):
     normalized source and of out_grad."""
 
     __slots__ = (
-        "source",
-        "scale",
-        "mean",
-        "variance",
-        "out_grad",
-        "source_grad",
-        "sums",
-        "rows",
-        "columns",
-        "epsilon",
+        "source", "scale", "mean", "variance", "out_grad", "source_grad", "sums", "rows", "columns", "epsilon",
     )
     kind = Kind.LAYER_NORM_GRADIENT
     takes_activation = False
     pointer_bytes = {
-        "source": 4,
-        "scale": 4,
-        "mean": 4,
-        "variance": 4,
-        "out_grad": 4,
-        "source_grad": 4,
-        "sums": 4,
+        "source": 4, "scale": 4, "mean": 4, "variance": 4, "out_grad": 4, "source_grad": 4, "sums": 4,
     }
     size_counts = {
-        "rows": 0,
-        "columns": 0,
+        "rows": 0, "columns": 0,
     }
-    optional = ("scale",)
-    float_names = ("epsilon",)
+    optional = ("scale", )
+    float_names = ("epsilon", )
     layout = Struct("@iiq3f7Q2q1f")
 
     def __init__(
-        self,
-        *,
-        source: P,
-        scale: P | None = None,
-        mean: P,
-        variance: P,
-        out_grad: P,
-        source_grad: P,
-        sums: P,
-        rows: int,
-        columns: int,
-        epsilon: float,
+        self, *, source: P, scale: P | None = None, mean: P, variance: P, out_grad: P, source_grad: P, sums: P,
+        rows: int, columns: int, epsilon: float,
     ) -> None:
         self.source = source
         self.scale = scale
@@ -5426,21 +2811,10 @@ class LayerNormGradient(Arguments[P]):
         self.epsilon = epsilon
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.scale,
-            self.mean,
-            self.variance,
-            self.out_grad,
-            self.source_grad,
-            self.sums,
-        )
+        return (self.source, self.scale, self.mean, self.variance, self.out_grad, self.source_grad, self.sums,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.rows,
-            self.columns,
-        )
+        return (self.rows, self.columns,)
 
     def floats(self) -> tuple[float, ...]:
         return (self.epsilon,)
@@ -5453,60 +2827,24 @@ class BestBoxes(Arguments[P]):
     overlap, decay, pixel as in suppress."""
 
     __slots__ = (
-        "boxes",
-        "scores",
-        "scratch",
-        "places",
-        "images",
-        "classes",
-        "box_count",
-        "most",
-        "background",
-        "threshold",
-        "overlap",
-        "decay",
-        "pixel",
+        "boxes", "scores", "scratch", "places", "images", "classes", "box_count", "most", "background", "threshold",
+        "overlap", "decay", "pixel",
     )
     kind = Kind.BEST_BOXES
     takes_activation = False
     pointer_bytes = {
-        "boxes": 4,
-        "scores": 4,
-        "scratch": 4,
-        "places": 8,
+        "boxes": 4, "scores": 4, "scratch": 4, "places": 8,
     }
     size_counts = {
-        "images": 0,
-        "classes": 0,
-        "box_count": 0,
-        "most": 0,
-        "background": 0,
+        "images": 0, "classes": 0, "box_count": 0, "most": 0, "background": 0,
     }
     optional = ()
-    float_names = (
-        "threshold",
-        "overlap",
-        "decay",
-        "pixel",
-    )
+    float_names = ("threshold", "overlap", "decay", "pixel", )
     layout = Struct("@iiq3f4Q5q4f")
 
     def __init__(
-        self,
-        *,
-        boxes: P,
-        scores: P,
-        scratch: P,
-        places: P,
-        images: int,
-        classes: int,
-        box_count: int,
-        most: int,
-        background: int,
-        threshold: float,
-        overlap: float,
-        decay: float,
-        pixel: float,
+        self, *, boxes: P, scores: P, scratch: P, places: P, images: int, classes: int, box_count: int, most: int,
+        background: int, threshold: float, overlap: float, decay: float, pixel: float,
     ) -> None:
         self.boxes = boxes
         self.scores = scores
@@ -5523,29 +2861,13 @@ class BestBoxes(Arguments[P]):
         self.pixel = pixel
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.boxes,
-            self.scores,
-            self.scratch,
-            self.places,
-        )
+        return (self.boxes, self.scores, self.scratch, self.places,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.images,
-            self.classes,
-            self.box_count,
-            self.most,
-            self.background,
-        )
+        return (self.images, self.classes, self.box_count, self.most, self.background,)
 
     def floats(self) -> tuple[float, ...]:
-        return (
-            self.threshold,
-            self.overlap,
-            self.decay,
-            self.pixel,
-        )
+        return (self.threshold, self.overlap, self.decay, self.pixel,)
 
 
 class Detections(Arguments[P]):
@@ -5554,56 +2876,24 @@ class Detections(Arguments[P]):
     as long as there are rows."""
 
     __slots__ = (
-        "boxes",
-        "scores",
-        "starts",
-        "out",
-        "heap",
-        "places",
-        "index",
-        "images",
-        "classes",
-        "box_count",
-        "most",
+        "boxes", "scores", "starts", "out", "heap", "places", "index", "images", "classes", "box_count", "most",
         "rows",
     )
     kind = Kind.DETECTIONS
     takes_activation = False
     pointer_bytes = {
-        "boxes": 4,
-        "scores": 4,
-        "starts": 8,
-        "out": 4,
-        "heap": 8,
-        "places": 8,
-        "index": 4,
+        "boxes": 4, "scores": 4, "starts": 8, "out": 4, "heap": 8, "places": 8, "index": 4,
     }
     size_counts = {
-        "images": 0,
-        "classes": 0,
-        "box_count": 0,
-        "most": 0,
-        "rows": 0,
+        "images": 0, "classes": 0, "box_count": 0, "most": 0, "rows": 0,
     }
     optional = ()
     float_names = ()
     layout = Struct("@iiq3f7Q5q")
 
     def __init__(
-        self,
-        *,
-        boxes: P,
-        scores: P,
-        starts: P,
-        out: P,
-        heap: P,
-        places: P,
-        index: P,
-        images: int,
-        classes: int,
-        box_count: int,
-        most: int,
-        rows: int,
+        self, *, boxes: P, scores: P, starts: P, out: P, heap: P, places: P, index: P, images: int, classes: int,
+        box_count: int, most: int, rows: int,
     ) -> None:
         self.boxes = boxes
         self.scores = scores
@@ -5619,24 +2909,10 @@ class Detections(Arguments[P]):
         self.rows = rows
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.boxes,
-            self.scores,
-            self.starts,
-            self.out,
-            self.heap,
-            self.places,
-            self.index,
-        )
+        return (self.boxes, self.scores, self.starts, self.out, self.heap, self.places, self.index,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.images,
-            self.classes,
-            self.box_count,
-            self.most,
-            self.rows,
-        )
+        return (self.images, self.classes, self.box_count, self.most, self.rows,)
 
     def floats(self) -> tuple[float, ...]:
         return ()
@@ -5647,48 +2923,22 @@ class BatchNorm(Arguments[P]):
     scale, plus bias."""
 
     __slots__ = (
-        "source",
-        "scale",
-        "bias",
-        "out",
-        "mean",
-        "variance",
-        "images",
-        "channels",
-        "plane",
-        "epsilon",
+        "source", "scale", "bias", "out", "mean", "variance", "images", "channels", "plane", "epsilon",
     )
     kind = Kind.BATCH_NORM
     takes_activation = True
     pointer_bytes = {
-        "source": 4,
-        "scale": 4,
-        "bias": 4,
-        "out": 4,
-        "mean": 4,
-        "variance": 4,
+        "source": 4, "scale": 4, "bias": 4, "out": 4, "mean": 4, "variance": 4,
     }
     size_counts = {
-        "images": 0,
-        "channels": 0,
-        "plane": 0,
+        "images": 0, "channels": 0, "plane": 0,
     }
     optional = ()
-    float_names = ("epsilon",)
+    float_names = ("epsilon", )
     layout = Struct("@iiq3f6Q3q1f")
 
     def __init__(
-        self,
-        *,
-        source: P,
-        scale: P,
-        bias: P,
-        out: P,
-        mean: P,
-        variance: P,
-        images: int,
-        channels: int,
-        plane: int,
+        self, *, source: P, scale: P, bias: P, out: P, mean: P, variance: P, images: int, channels: int, plane: int,
         epsilon: float,
     ) -> None:
         self.source = source
@@ -5703,21 +2953,10 @@ class BatchNorm(Arguments[P]):
         self.epsilon = epsilon
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.scale,
-            self.bias,
-            self.out,
-            self.mean,
-            self.variance,
-        )
+        return (self.source, self.scale, self.bias, self.out, self.mean, self.variance,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.images,
-            self.channels,
-            self.plane,
-        )
+        return (self.images, self.channels, self.plane,)
 
     def floats(self) -> tuple[float, ...]:
         return (self.epsilon,)
@@ -5727,53 +2966,25 @@ class BatchNormGradient(Arguments[P]):
     """Its gradient; inverse is 1 / sqrt(variance + epsilon)."""
 
     __slots__ = (
-        "source",
-        "scale",
-        "mean",
-        "inverse",
-        "out_grad",
-        "source_grad",
-        "scale_grad",
-        "bias_grad",
-        "images",
-        "channels",
-        "plane",
+        "source", "scale", "mean", "inverse", "out_grad", "source_grad", "scale_grad", "bias_grad", "images",
+        "channels", "plane",
     )
     kind = Kind.BATCH_NORM_GRADIENT
     takes_activation = False
     pointer_bytes = {
-        "source": 4,
-        "scale": 4,
-        "mean": 4,
-        "inverse": 4,
-        "out_grad": 4,
-        "source_grad": 4,
-        "scale_grad": 4,
+        "source": 4, "scale": 4, "mean": 4, "inverse": 4, "out_grad": 4, "source_grad": 4, "scale_grad": 4,
         "bias_grad": 4,
     }
     size_counts = {
-        "images": 0,
-        "channels": 0,
-        "plane": 0,
+        "images": 0, "channels": 0, "plane": 0,
     }
     optional = ()
     float_names = ()
     layout = Struct("@iiq3f8Q3q")
 
     def __init__(
-        self,
-        *,
-        source: P,
-        scale: P,
-        mean: P,
-        inverse: P,
-        out_grad: P,
-        source_grad: P,
-        scale_grad: P,
-        bias_grad: P,
-        images: int,
-        channels: int,
-        plane: int,
+        self, *, source: P, scale: P, mean: P, inverse: P, out_grad: P, source_grad: P, scale_grad: P, bias_grad: P,
+        images: int, channels: int, plane: int,
     ) -> None:
         self.source = source
         self.scale = scale
@@ -5788,23 +2999,11 @@ class BatchNormGradient(Arguments[P]):
         self.plane = plane
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.scale,
-            self.mean,
-            self.inverse,
-            self.out_grad,
-            self.source_grad,
-            self.scale_grad,
-            self.bias_grad,
-        )
+        return (self.source, self.scale, self.mean, self.inverse, self.out_grad, self.source_grad, self.scale_grad,
+            self.bias_grad,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.images,
-            self.channels,
-            self.plane,
-        )
+        return (self.images, self.channels, self.plane,)
 
     def floats(self) -> tuple[float, ...]:
         return ()
@@ -5815,32 +3014,22 @@ class ChannelMoments(Arguments[P]):
     differences to it."""
 
     __slots__ = (
-        "source",
-        "out",
-        "pixels",
-        "channels",
+        "source", "out", "pixels", "channels",
     )
     kind = Kind.CHANNEL_MOMENTS
     takes_activation = False
     pointer_bytes = {
-        "source": 4,
-        "out": 4,
+        "source": 4, "out": 4,
     }
     size_counts = {
-        "pixels": 0,
-        "channels": 0,
+        "pixels": 0, "channels": 0,
     }
     optional = ()
     float_names = ()
     layout = Struct("@iiq3f2Q2q")
 
     def __init__(
-        self,
-        *,
-        source: P,
-        out: P,
-        pixels: int,
-        channels: int,
+        self, *, source: P, out: P, pixels: int, channels: int,
     ) -> None:
         self.source = source
         self.out = out
@@ -5848,16 +3037,10 @@ class ChannelMoments(Arguments[P]):
         self.channels = channels
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.out,
-        )
+        return (self.source, self.out,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.pixels,
-            self.channels,
-        )
+        return (self.pixels, self.channels,)
 
     def floats(self) -> tuple[float, ...]:
         return ()
@@ -5867,41 +3050,22 @@ class NormalizeLast(Arguments[P]):
     """(source - mean) * factor + bias by channel, of [pixels][channels]."""
 
     __slots__ = (
-        "source",
-        "mean",
-        "factor",
-        "bias",
-        "out",
-        "pixels",
-        "channels",
+        "source", "mean", "factor", "bias", "out", "pixels", "channels",
     )
     kind = Kind.NORMALIZE_LAST
     takes_activation = True
     pointer_bytes = {
-        "source": 4,
-        "mean": 4,
-        "factor": 4,
-        "bias": 4,
-        "out": 4,
+        "source": 4, "mean": 4, "factor": 4, "bias": 4, "out": 4,
     }
     size_counts = {
-        "pixels": 0,
-        "channels": 0,
+        "pixels": 0, "channels": 0,
     }
     optional = ()
     float_names = ()
     layout = Struct("@iiq3f5Q2q")
 
     def __init__(
-        self,
-        *,
-        source: P,
-        mean: P,
-        factor: P,
-        bias: P,
-        out: P,
-        pixels: int,
-        channels: int,
+        self, *, source: P, mean: P, factor: P, bias: P, out: P, pixels: int, channels: int,
     ) -> None:
         self.source = source
         self.mean = mean
@@ -5912,19 +3076,10 @@ class NormalizeLast(Arguments[P]):
         self.channels = channels
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.mean,
-            self.factor,
-            self.bias,
-            self.out,
-        )
+        return (self.source, self.mean, self.factor, self.bias, self.out,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.pixels,
-            self.channels,
-        )
+        return (self.pixels, self.channels,)
 
     def floats(self) -> tuple[float, ...]:
         return ()
@@ -5934,41 +3089,22 @@ class ChannelSlopes(Arguments[P]):
     """For each 64 pixels: the sum by channel of the gradients, and of them times (source - mean) * inverse."""
 
     __slots__ = (
-        "source",
-        "mean",
-        "inverse",
-        "out_grad",
-        "out",
-        "pixels",
-        "channels",
+        "source", "mean", "inverse", "out_grad", "out", "pixels", "channels",
     )
     kind = Kind.CHANNEL_SLOPES
     takes_activation = False
     pointer_bytes = {
-        "source": 4,
-        "mean": 4,
-        "inverse": 4,
-        "out_grad": 4,
-        "out": 4,
+        "source": 4, "mean": 4, "inverse": 4, "out_grad": 4, "out": 4,
     }
     size_counts = {
-        "pixels": 0,
-        "channels": 0,
+        "pixels": 0, "channels": 0,
     }
     optional = ()
     float_names = ()
     layout = Struct("@iiq3f5Q2q")
 
     def __init__(
-        self,
-        *,
-        source: P,
-        mean: P,
-        inverse: P,
-        out_grad: P,
-        out: P,
-        pixels: int,
-        channels: int,
+        self, *, source: P, mean: P, inverse: P, out_grad: P, out: P, pixels: int, channels: int,
     ) -> None:
         self.source = source
         self.mean = mean
@@ -5979,19 +3115,10 @@ class ChannelSlopes(Arguments[P]):
         self.channels = channels
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.mean,
-            self.inverse,
-            self.out_grad,
-            self.out,
-        )
+        return (self.source, self.mean, self.inverse, self.out_grad, self.out,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.pixels,
-            self.channels,
-        )
+        return (self.pixels, self.channels,)
 
     def floats(self) -> tuple[float, ...]:
         return ()
@@ -6001,50 +3128,23 @@ class NormalizeLastGradient(Arguments[P]):
     """(out_grad - level - (source - mean) * inverse * slope) * factor by channel."""
 
     __slots__ = (
-        "source",
-        "mean",
-        "inverse",
-        "factor",
-        "level",
-        "slope",
-        "out_grad",
-        "source_grad",
-        "pixels",
-        "channels",
+        "source", "mean", "inverse", "factor", "level", "slope", "out_grad", "source_grad", "pixels", "channels",
     )
     kind = Kind.NORMALIZE_LAST_GRADIENT
     takes_activation = False
     pointer_bytes = {
-        "source": 4,
-        "mean": 4,
-        "inverse": 4,
-        "factor": 4,
-        "level": 4,
-        "slope": 4,
-        "out_grad": 4,
-        "source_grad": 4,
+        "source": 4, "mean": 4, "inverse": 4, "factor": 4, "level": 4, "slope": 4, "out_grad": 4, "source_grad": 4,
     }
     size_counts = {
-        "pixels": 0,
-        "channels": 0,
+        "pixels": 0, "channels": 0,
     }
     optional = ()
     float_names = ()
     layout = Struct("@iiq3f8Q2q")
 
     def __init__(
-        self,
-        *,
-        source: P,
-        mean: P,
-        inverse: P,
-        factor: P,
-        level: P,
-        slope: P,
-        out_grad: P,
-        source_grad: P,
-        pixels: int,
-        channels: int,
+        self, *, source: P, mean: P, inverse: P, factor: P, level: P, slope: P, out_grad: P, source_grad: P, pixels:
+        int, channels: int,
     ) -> None:
         self.source = source
         self.mean = mean
@@ -6058,22 +3158,11 @@ class NormalizeLastGradient(Arguments[P]):
         self.channels = channels
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.mean,
-            self.inverse,
-            self.factor,
-            self.level,
-            self.slope,
-            self.out_grad,
-            self.source_grad,
-        )
+        return (self.source, self.mean, self.inverse, self.factor, self.level, self.slope, self.out_grad,
+            self.source_grad,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.pixels,
-            self.channels,
-        )
+        return (self.pixels, self.channels,)
 
     def floats(self) -> tuple[float, ...]:
         return ()
@@ -6084,65 +3173,26 @@ class PoolLast(Arguments[P]):
     window."""
 
     __slots__ = (
-        "source",
-        "out",
-        "images",
-        "channels",
-        "source_height",
-        "source_width",
-        "rows",
-        "columns",
-        "window_h",
-        "window_w",
-        "stride_h",
-        "stride_w",
-        "pad_top",
-        "pad_left",
-        "mode",
+        "source", "out", "images", "channels", "source_height", "source_width", "rows", "columns", "window_h",
+        "window_w", "stride_h", "stride_w", "pad_top", "pad_left", "mode",
     )
     kind = Kind.POOL_LAST
     takes_activation = False
     pointer_bytes = {
-        "source": 4,
-        "out": 4,
+        "source": 4, "out": 4,
     }
     size_counts = {
-        "images": 0,
-        "channels": 0,
-        "source_height": 0,
-        "source_width": 0,
-        "rows": 0,
-        "columns": 0,
-        "window_h": 0,
-        "window_w": 0,
-        "stride_h": 0,
-        "stride_w": 0,
-        "pad_top": 0,
-        "pad_left": 0,
-        "mode": 0,
+        "images": 0, "channels": 0, "source_height": 0, "source_width": 0, "rows": 0, "columns": 0, "window_h": 0,
+        "window_w": 0, "stride_h": 0, "stride_w": 0, "pad_top": 0, "pad_left": 0, "mode": 0,
     }
     optional = ()
     float_names = ()
     layout = Struct("@iiq3f2Q13q")
 
     def __init__(
-        self,
-        *,
-        source: P,
-        out: P,
-        images: int,
-        channels: int,
-        source_height: int,
-        source_width: int,
-        rows: int,
-        columns: int,
-        window_h: int,
-        window_w: int,
-        stride_h: int,
-        stride_w: int,
-        pad_top: int,
-        pad_left: int,
-        mode: int,
+        self, *, source: P, out: P, images: int, channels: int, source_height: int, source_width: int, rows: int,
+        columns: int, window_h: int, window_w: int, stride_h: int, stride_w: int, pad_top: int, pad_left: int, mode:
+        int,
     ) -> None:
         self.source = source
         self.out = out
@@ -6161,27 +3211,11 @@ class PoolLast(Arguments[P]):
         self.mode = mode
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.out,
-        )
+        return (self.source, self.out,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.images,
-            self.channels,
-            self.source_height,
-            self.source_width,
-            self.rows,
-            self.columns,
-            self.window_h,
-            self.window_w,
-            self.stride_h,
-            self.stride_w,
-            self.pad_top,
-            self.pad_left,
-            self.mode,
-        )
+        return (self.images, self.channels, self.source_height, self.source_width, self.rows, self.columns,
+            self.window_h, self.window_w, self.stride_h, self.stride_w, self.pad_top, self.pad_left, self.mode,)
 
     def floats(self) -> tuple[float, ...]:
         return ()
@@ -6191,74 +3225,26 @@ class PoolLastGradient(Arguments[P]):
     """Its gradient; of a maximum, the first cell of a window that equals it gets all."""
 
     __slots__ = (
-        "source",
-        "maxima",
-        "grad",
-        "out",
-        "images",
-        "channels",
-        "source_height",
-        "source_width",
-        "rows",
-        "columns",
-        "window_h",
-        "window_w",
-        "stride_h",
-        "stride_w",
-        "pad_top",
-        "pad_left",
-        "mode",
+        "source", "maxima", "grad", "out", "images", "channels", "source_height", "source_width", "rows", "columns",
+        "window_h", "window_w", "stride_h", "stride_w", "pad_top", "pad_left", "mode",
     )
     kind = Kind.POOL_LAST_GRADIENT
     takes_activation = False
     pointer_bytes = {
-        "source": 4,
-        "maxima": 4,
-        "grad": 4,
-        "out": 4,
+        "source": 4, "maxima": 4, "grad": 4, "out": 4,
     }
     size_counts = {
-        "images": 0,
-        "channels": 0,
-        "source_height": 0,
-        "source_width": 0,
-        "rows": 0,
-        "columns": 0,
-        "window_h": 0,
-        "window_w": 0,
-        "stride_h": 0,
-        "stride_w": 0,
-        "pad_top": 0,
-        "pad_left": 0,
-        "mode": 0,
+        "images": 0, "channels": 0, "source_height": 0, "source_width": 0, "rows": 0, "columns": 0, "window_h": 0,
+        "window_w": 0, "stride_h": 0, "stride_w": 0, "pad_top": 0, "pad_left": 0, "mode": 0,
     }
-    optional = (
-        "source",
-        "maxima",
-    )
+    optional = ("source", "maxima", )
     float_names = ()
     layout = Struct("@iiq3f4Q13q")
 
     def __init__(
-        self,
-        *,
-        source: P | None = None,
-        maxima: P | None = None,
-        grad: P,
-        out: P,
-        images: int,
-        channels: int,
-        source_height: int,
-        source_width: int,
-        rows: int,
-        columns: int,
-        window_h: int,
-        window_w: int,
-        stride_h: int,
-        stride_w: int,
-        pad_top: int,
-        pad_left: int,
-        mode: int,
+        self, *, source: P | None = None, maxima: P | None = None, grad: P, out: P, images: int, channels: int,
+        source_height: int, source_width: int, rows: int, columns: int, window_h: int, window_w: int, stride_h: int,
+        stride_w: int, pad_top: int, pad_left: int, mode: int,
     ) -> None:
         self.source = source
         self.maxima = maxima
@@ -6279,29 +3265,11 @@ class PoolLastGradient(Arguments[P]):
         self.mode = mode
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.maxima,
-            self.grad,
-            self.out,
-        )
+        return (self.source, self.maxima, self.grad, self.out,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.images,
-            self.channels,
-            self.source_height,
-            self.source_width,
-            self.rows,
-            self.columns,
-            self.window_h,
-            self.window_w,
-            self.stride_h,
-            self.stride_w,
-            self.pad_top,
-            self.pad_left,
-            self.mode,
-        )
+        return (self.images, self.channels, self.source_height, self.source_width, self.rows, self.columns,
+            self.window_h, self.window_w, self.stride_h, self.stride_w, self.pad_top, self.pad_left, self.mode,)
 
     def floats(self) -> tuple[float, ...]:
         return ()
@@ -6311,40 +3279,22 @@ class ScatterRows(Arguments[P]):
     """out[places[i]] += factor * source[i], in the order of i; out has so many rows."""
 
     __slots__ = (
-        "source",
-        "places",
-        "out",
-        "count",
-        "columns",
-        "rows",
-        "factor",
+        "source", "places", "out", "count", "columns", "rows", "factor",
     )
     kind = Kind.SCATTER_ROWS
     takes_activation = False
     pointer_bytes = {
-        "source": 4,
-        "places": 8,
-        "out": 4,
+        "source": 4, "places": 8, "out": 4,
     }
     size_counts = {
-        "count": 0,
-        "columns": 0,
-        "rows": 0,
+        "count": 0, "columns": 0, "rows": 0,
     }
     optional = ()
-    float_names = ("factor",)
+    float_names = ("factor", )
     layout = Struct("@iiq3f3Q3q1f")
 
     def __init__(
-        self,
-        *,
-        source: P,
-        places: P,
-        out: P,
-        count: int,
-        columns: int,
-        rows: int,
-        factor: float,
+        self, *, source: P, places: P, out: P, count: int, columns: int, rows: int, factor: float,
     ) -> None:
         self.source = source
         self.places = places
@@ -6355,18 +3305,10 @@ class ScatterRows(Arguments[P]):
         self.factor = factor
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.places,
-            self.out,
-        )
+        return (self.source, self.places, self.out,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.count,
-            self.columns,
-            self.rows,
-        )
+        return (self.count, self.columns, self.rows,)
 
     def floats(self) -> tuple[float, ...]:
         return (self.factor,)
@@ -6376,57 +3318,24 @@ class Adagrad(Arguments[P]):
     """Adagrad's step; gradients as in adam. moment = decay * moment + rest * grad^2."""
 
     __slots__ = (
-        "param",
-        "moment",
-        "grad",
-        "places",
-        "rows",
-        "columns",
-        "count",
-        "listed",
-        "decay",
-        "rest",
-        "rate",
+        "param", "moment", "grad", "places", "rows", "columns", "count", "listed", "decay", "rest", "rate",
         "epsilon",
     )
     kind = Kind.ADAGRAD
     takes_activation = False
     pointer_bytes = {
-        "param": 4,
-        "moment": 4,
-        "grad": 4,
-        "places": 8,
+        "param": 4, "moment": 4, "grad": 4, "places": 8,
     }
     size_counts = {
-        "rows": 0,
-        "columns": 0,
-        "count": 0,
-        "listed": 0,
+        "rows": 0, "columns": 0, "count": 0, "listed": 0,
     }
-    optional = ("places",)
-    float_names = (
-        "decay",
-        "rest",
-        "rate",
-        "epsilon",
-    )
+    optional = ("places", )
+    float_names = ("decay", "rest", "rate", "epsilon", )
     layout = Struct("@iiq3f4Q4q4f")
 
     def __init__(
-        self,
-        *,
-        param: P,
-        moment: P,
-        grad: P,
-        places: P | None = None,
-        rows: int,
-        columns: int,
-        count: int,
-        listed: int,
-        decay: float,
-        rest: float,
-        rate: float,
-        epsilon: float,
+        self, *, param: P, moment: P, grad: P, places: P | None = None, rows: int, columns: int, count: int, listed:
+        int, decay: float, rest: float, rate: float, epsilon: float,
     ) -> None:
         self.param = param
         self.moment = moment
@@ -6442,28 +3351,13 @@ class Adagrad(Arguments[P]):
         self.epsilon = epsilon
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.param,
-            self.moment,
-            self.grad,
-            self.places,
-        )
+        return (self.param, self.moment, self.grad, self.places,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.rows,
-            self.columns,
-            self.count,
-            self.listed,
-        )
+        return (self.rows, self.columns, self.count, self.listed,)
 
     def floats(self) -> tuple[float, ...]:
-        return (
-            self.decay,
-            self.rest,
-            self.rate,
-            self.epsilon,
-        )
+        return (self.decay, self.rest, self.rate, self.epsilon,)
 
 
 class Attention(Arguments[P]):
@@ -6471,127 +3365,35 @@ class Attention(Arguments[P]):
     keys and values packed, for each task. next_weights as in product. tasks = outer * inner * row_parts."""
 
     __slots__ = (
-        "query",
-        "key",
-        "mask",
-        "out",
-        "value",
-        "next_weights",
-        "scratch",
-        "rows",
-        "depth",
-        "keys",
-        "columns",
-        "query_row",
-        "key_row",
-        "key_column",
-        "value_row",
-        "value_column",
-        "out_row",
-        "inner",
-        "query_outer",
-        "query_inner",
-        "key_outer",
-        "key_inner",
-        "value_outer",
-        "value_inner",
-        "next_groups",
-        "next_group",
-        "out_outer",
-        "out_inner",
-        "mask_outer",
-        "mask_inner",
-        "mask_row",
-        "mask_column",
-        "row_parts",
-        "task_scratch",
-        "factor",
+        "query", "key", "mask", "out", "value", "next_weights", "scratch", "rows", "depth", "keys", "columns",
+        "query_row", "key_row", "key_column", "value_row", "value_column", "out_row", "inner", "query_outer",
+        "query_inner", "key_outer", "key_inner", "value_outer", "value_inner", "next_groups", "next_group",
+        "out_outer", "out_inner", "mask_outer", "mask_inner", "mask_row", "mask_column", "row_parts",
+        "task_scratch", "factor",
     )
     kind = Kind.ATTENTION
     takes_activation = True
     pointer_bytes = {
-        "query": 4,
-        "key": 4,
-        "mask": 4,
-        "out": 4,
-        "value": 4,
-        "next_weights": 4,
-        "scratch": 4,
+        "query": 4, "key": 4, "mask": 4, "out": 4, "value": 4, "next_weights": 4, "scratch": 4,
     }
     size_counts = {
-        "rows": 0,
-        "depth": 0,
-        "keys": 0,
-        "columns": 0,
-        "query_row": 0,
-        "key_row": 0,
-        "key_column": 0,
-        "value_row": 0,
-        "value_column": 0,
-        "out_row": 0,
-        "inner": 0,
-        "query_outer": 0,
-        "query_inner": 0,
-        "key_outer": 0,
-        "key_inner": 0,
-        "value_outer": 0,
-        "value_inner": 0,
-        "next_groups": 0,
-        "next_group": 0,
-        "out_outer": 0,
-        "out_inner": 0,
-        "mask_outer": 0,
-        "mask_inner": 0,
-        "mask_row": 0,
-        "mask_column": 0,
-        "row_parts": 0,
+        "rows": 0, "depth": 0, "keys": 0, "columns": 0, "query_row": 0, "key_row": 0, "key_column": 0, "value_row":
+        0, "value_column": 0, "out_row": 0, "inner": 0, "query_outer": 0, "query_inner": 0, "key_outer": 0,
+        "key_inner": 0, "value_outer": 0, "value_inner": 0, "next_groups": 0, "next_group": 0, "out_outer": 0,
+        "out_inner": 0, "mask_outer": 0, "mask_inner": 0, "mask_row": 0, "mask_column": 0, "row_parts": 0,
         "task_scratch": 0,
     }
-    optional = (
-        "mask",
-        "next_weights",
-    )
-    float_names = ("factor",)
+    optional = ("mask", "next_weights", )
+    float_names = ("factor", )
     layout = Struct("@iiq3f7Q27q1f")
 
     def __init__(
-        self,
-        *,
-        query: P,
-        key: P,
-        mask: P | None = None,
-        out: P,
-        value: P,
-        next_weights: P | None = None,
-        scratch: P,
-        rows: int,
-        depth: int,
-        keys: int,
-        columns: int,
-        query_row: int,
-        key_row: int,
-        key_column: int,
-        value_row: int,
-        value_column: int,
-        out_row: int,
-        inner: int,
-        query_outer: int,
-        query_inner: int,
-        key_outer: int,
-        key_inner: int,
-        value_outer: int,
-        value_inner: int,
-        next_groups: int = 0,
-        next_group: int = 0,
-        out_outer: int,
-        out_inner: int,
-        mask_outer: int = 0,
-        mask_inner: int = 0,
-        mask_row: int = 0,
-        mask_column: int = 0,
-        row_parts: int,
-        task_scratch: int,
-        factor: float,
+        self, *, query: P, key: P, mask: P | None = None, out: P, value: P, next_weights: P | None = None, scratch:
+        P, rows: int, depth: int, keys: int, columns: int, query_row: int, key_row: int, key_column: int, value_row:
+        int, value_column: int, out_row: int, inner: int, query_outer: int, query_inner: int, key_outer: int,
+        key_inner: int, value_outer: int, value_inner: int, next_groups: int = 0, next_group: int = 0, out_outer:
+        int, out_inner: int, mask_outer: int = 0, mask_inner: int = 0, mask_row: int = 0, mask_column: int = 0,
+        row_parts: int, task_scratch: int, factor: float,
     ) -> None:
         self.query = query
         self.key = key
@@ -6630,46 +3432,14 @@ class Attention(Arguments[P]):
         self.factor = factor
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.query,
-            self.key,
-            self.mask,
-            self.out,
-            self.value,
-            self.next_weights,
-            self.scratch,
-        )
+        return (self.query, self.key, self.mask, self.out, self.value, self.next_weights, self.scratch,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.rows,
-            self.depth,
-            self.keys,
-            self.columns,
-            self.query_row,
-            self.key_row,
-            self.key_column,
-            self.value_row,
-            self.value_column,
-            self.out_row,
-            self.inner,
-            self.query_outer,
-            self.query_inner,
-            self.key_outer,
-            self.key_inner,
-            self.value_outer,
-            self.value_inner,
-            self.next_groups,
-            self.next_group,
-            self.out_outer,
-            self.out_inner,
-            self.mask_outer,
-            self.mask_inner,
-            self.mask_row,
-            self.mask_column,
-            self.row_parts,
-            self.task_scratch,
-        )
+        return (self.rows, self.depth, self.keys, self.columns, self.query_row, self.key_row, self.key_column,
+            self.value_row, self.value_column, self.out_row, self.inner, self.query_outer, self.query_inner,
+            self.key_outer, self.key_inner, self.value_outer, self.value_inner, self.next_groups, self.next_group,
+            self.out_outer, self.out_inner, self.mask_outer, self.mask_inner, self.mask_row, self.mask_column,
+            self.row_parts, self.task_scratch,)
 
     def floats(self) -> tuple[float, ...]:
         return (self.factor,)
@@ -6680,55 +3450,24 @@ class GatherPool(Arguments[P]):
     them."""
 
     __slots__ = (
-        "table",
-        "offsets",
-        "out",
-        "ids",
-        "sequences",
-        "columns",
-        "how",
-        "zero_id",
-        "table_rows",
-        "beyond",
-        "id_count",
-        "empty",
+        "table", "offsets", "out", "ids", "sequences", "columns", "how", "zero_id", "table_rows", "beyond",
+        "id_count", "empty",
     )
     kind = Kind.GATHER_POOL
     takes_activation = False
     pointer_bytes = {
-        "table": 4,
-        "offsets": 8,
-        "out": 4,
-        "ids": 8,
+        "table": 4, "offsets": 8, "out": 4, "ids": 8,
     }
     size_counts = {
-        "sequences": 0,
-        "columns": 0,
-        "how": 0,
-        "zero_id": 0,
-        "table_rows": 0,
-        "beyond": 0,
-        "id_count": 0,
+        "sequences": 0, "columns": 0, "how": 0, "zero_id": 0, "table_rows": 0, "beyond": 0, "id_count": 0,
     }
     optional = ()
-    float_names = ("empty",)
+    float_names = ("empty", )
     layout = Struct("@iiq3f4Q7q1f")
 
     def __init__(
-        self,
-        *,
-        table: P,
-        offsets: P,
-        out: P,
-        ids: P,
-        sequences: int,
-        columns: int,
-        how: int,
-        zero_id: int,
-        table_rows: int,
-        beyond: int = 0,
-        id_count: int = 0,
-        empty: float,
+        self, *, table: P, offsets: P, out: P, ids: P, sequences: int, columns: int, how: int, zero_id: int,
+        table_rows: int, beyond: int = 0, id_count: int = 0, empty: float,
     ) -> None:
         self.table = table
         self.offsets = offsets
@@ -6744,23 +3483,10 @@ class GatherPool(Arguments[P]):
         self.empty = empty
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.table,
-            self.offsets,
-            self.out,
-            self.ids,
-        )
+        return (self.table, self.offsets, self.out, self.ids,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.sequences,
-            self.columns,
-            self.how,
-            self.zero_id,
-            self.table_rows,
-            self.beyond,
-            self.id_count,
-        )
+        return (self.sequences, self.columns, self.how, self.zero_id, self.table_rows, self.beyond, self.id_count,)
 
     def floats(self) -> tuple[float, ...]:
         return (self.empty,)
@@ -6773,68 +3499,26 @@ class AlignRegions(Arguments[P]):
     region_images: the image of each, of `images`."""
 
     __slots__ = (
-        "source",
-        "regions",
-        "scratch",
-        "out",
-        "region_images",
-        "region_count",
-        "channels",
-        "source_height",
-        "source_width",
-        "bins_h",
-        "bins_w",
-        "samples",
-        "aligned",
-        "later",
-        "task_scratch",
-        "images",
+        "source", "regions", "scratch", "out", "region_images", "region_count", "channels", "source_height",
+        "source_width", "bins_h", "bins_w", "samples", "aligned", "later", "task_scratch", "images",
     )
     kind = Kind.ALIGN_REGIONS
     takes_activation = False
     pointer_bytes = {
-        "source": 4,
-        "regions": 4,
-        "scratch": 4,
-        "out": 4,
-        "region_images": 8,
+        "source": 4, "regions": 4, "scratch": 4, "out": 4, "region_images": 8,
     }
     size_counts = {
-        "region_count": 0,
-        "channels": 0,
-        "source_height": 0,
-        "source_width": 0,
-        "bins_h": 0,
-        "bins_w": 0,
-        "samples": 0,
-        "aligned": 0,
-        "later": 0,
-        "task_scratch": 0,
-        "images": 0,
+        "region_count": 0, "channels": 0, "source_height": 0, "source_width": 0, "bins_h": 0, "bins_w": 0,
+        "samples": 0, "aligned": 0, "later": 0, "task_scratch": 0, "images": 0,
     }
     optional = ()
     float_names = ()
     layout = Struct("@iiq3f5Q11q")
 
     def __init__(
-        self,
-        *,
-        source: P,
-        regions: P,
-        scratch: P,
-        out: P,
-        region_images: P,
-        region_count: int,
-        channels: int,
-        source_height: int,
-        source_width: int,
-        bins_h: int,
-        bins_w: int,
-        samples: int,
-        aligned: int,
-        later: int,
-        task_scratch: int,
-        images: int,
+        self, *, source: P, regions: P, scratch: P, out: P, region_images: P, region_count: int, channels: int,
+        source_height: int, source_width: int, bins_h: int, bins_w: int, samples: int, aligned: int, later: int,
+        task_scratch: int, images: int,
     ) -> None:
         self.source = source
         self.regions = regions
@@ -6854,28 +3538,11 @@ class AlignRegions(Arguments[P]):
         self.images = images
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.regions,
-            self.scratch,
-            self.out,
-            self.region_images,
-        )
+        return (self.source, self.regions, self.scratch, self.out, self.region_images,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.region_count,
-            self.channels,
-            self.source_height,
-            self.source_width,
-            self.bins_h,
-            self.bins_w,
-            self.samples,
-            self.aligned,
-            self.later,
-            self.task_scratch,
-            self.images,
-        )
+        return (self.region_count, self.channels, self.source_height, self.source_width, self.bins_h, self.bins_w,
+            self.samples, self.aligned, self.later, self.task_scratch, self.images,)
 
     def floats(self) -> tuple[float, ...]:
         return ()
@@ -6886,56 +3553,25 @@ class PoolRegions(Arguments[P]):
     of the rows of bins, then those of columns; scratch [bins][2][lanes] of a task."""
 
     __slots__ = (
-        "source",
-        "scratch",
-        "out",
-        "places",
-        "edges",
-        "region_count",
-        "channels",
-        "source_height",
-        "source_width",
-        "bins_h",
-        "bins_w",
-        "images",
+        "source", "scratch", "out", "places", "edges", "region_count", "channels", "source_height", "source_width",
+        "bins_h", "bins_w", "images",
     )
     kind = Kind.POOL_REGIONS
     takes_activation = False
     pointer_bytes = {
-        "source": 4,
-        "scratch": 4,
-        "out": 4,
-        "places": 8,
-        "edges": 8,
+        "source": 4, "scratch": 4, "out": 4, "places": 8, "edges": 8,
     }
     size_counts = {
-        "region_count": 0,
-        "channels": 0,
-        "source_height": 0,
-        "source_width": 0,
-        "bins_h": 0,
-        "bins_w": 0,
-        "images": 0,
+        "region_count": 0, "channels": 0, "source_height": 0, "source_width": 0, "bins_h": 0, "bins_w": 0, "images":
+        0,
     }
-    optional = ("places",)
+    optional = ("places", )
     float_names = ()
     layout = Struct("@iiq3f5Q7q")
 
     def __init__(
-        self,
-        *,
-        source: P,
-        scratch: P,
-        out: P,
-        places: P | None = None,
-        edges: P,
-        region_count: int,
-        channels: int,
-        source_height: int,
-        source_width: int,
-        bins_h: int,
-        bins_w: int,
-        images: int,
+        self, *, source: P, scratch: P, out: P, places: P | None = None, edges: P, region_count: int, channels: int,
+        source_height: int, source_width: int, bins_h: int, bins_w: int, images: int,
     ) -> None:
         self.source = source
         self.scratch = scratch
@@ -6951,24 +3587,11 @@ class PoolRegions(Arguments[P]):
         self.images = images
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.scratch,
-            self.out,
-            self.places,
-            self.edges,
-        )
+        return (self.source, self.scratch, self.out, self.places, self.edges,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.region_count,
-            self.channels,
-            self.source_height,
-            self.source_width,
-            self.bins_h,
-            self.bins_w,
-            self.images,
-        )
+        return (self.region_count, self.channels, self.source_height, self.source_width, self.bins_h, self.bins_w,
+            self.images,)
 
     def floats(self) -> tuple[float, ...]:
         return ()
@@ -6980,50 +3603,23 @@ class Viterbi(Arguments[P]):
     path: a tag for each row."""
 
     __slots__ = (
-        "source",
-        "transitions",
-        "scratch",
-        "path",
-        "runs",
-        "sequences",
-        "tags",
-        "task_scratch",
-        "rows",
-        "longest",
+        "source", "transitions", "scratch", "path", "runs", "sequences", "tags", "task_scratch", "rows", "longest",
     )
     kind = Kind.VITERBI
     takes_activation = False
     pointer_bytes = {
-        "source": 4,
-        "transitions": 4,
-        "scratch": 4,
-        "path": 8,
-        "runs": 8,
+        "source": 4, "transitions": 4, "scratch": 4, "path": 8, "runs": 8,
     }
     size_counts = {
-        "sequences": 0,
-        "tags": 0,
-        "task_scratch": 0,
-        "rows": 0,
-        "longest": 0,
+        "sequences": 0, "tags": 0, "task_scratch": 0, "rows": 0, "longest": 0,
     }
     optional = ()
     float_names = ()
     layout = Struct("@iiq3f5Q5q")
 
     def __init__(
-        self,
-        *,
-        source: P,
-        transitions: P,
-        scratch: P,
-        path: P,
-        runs: P,
-        sequences: int,
-        tags: int,
-        task_scratch: int,
-        rows: int,
-        longest: int,
+        self, *, source: P, transitions: P, scratch: P, path: P, runs: P, sequences: int, tags: int, task_scratch:
+        int, rows: int, longest: int,
     ) -> None:
         self.source = source
         self.transitions = transitions
@@ -7037,22 +3633,10 @@ class Viterbi(Arguments[P]):
         self.longest = longest
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.transitions,
-            self.scratch,
-            self.path,
-            self.runs,
-        )
+        return (self.source, self.transitions, self.scratch, self.path, self.runs,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.sequences,
-            self.tags,
-            self.task_scratch,
-            self.rows,
-            self.longest,
-        )
+        return (self.sequences, self.tags, self.task_scratch, self.rows, self.longest,)
 
     def floats(self) -> tuple[float, ...]:
         return ()
@@ -7062,35 +3646,22 @@ class SoftmaxSequences(Arguments[P]):
     """Softmax of each sequence of numbers; source_rows as pool_sequences has it."""
 
     __slots__ = (
-        "source",
-        "out",
-        "offsets",
-        "sequences",
-        "source_rows",
+        "source", "out", "offsets", "sequences", "source_rows",
     )
     kind = Kind.SOFTMAX_SEQUENCES
     takes_activation = False
     pointer_bytes = {
-        "source": 4,
-        "out": 4,
-        "offsets": 8,
+        "source": 4, "out": 4, "offsets": 8,
     }
     size_counts = {
-        "sequences": 0,
-        "source_rows": 0,
+        "sequences": 0, "source_rows": 0,
     }
     optional = ()
     float_names = ()
     layout = Struct("@iiq3f3Q2q")
 
     def __init__(
-        self,
-        *,
-        source: P,
-        out: P,
-        offsets: P,
-        sequences: int,
-        source_rows: int = 0,
+        self, *, source: P, out: P, offsets: P, sequences: int, source_rows: int = 0,
     ) -> None:
         self.source = source
         self.out = out
@@ -7099,17 +3670,10 @@ class SoftmaxSequences(Arguments[P]):
         self.source_rows = source_rows
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.out,
-            self.offsets,
-        )
+        return (self.source, self.out, self.offsets,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.sequences,
-            self.source_rows,
-        )
+        return (self.sequences, self.source_rows,)
 
     def floats(self) -> tuple[float, ...]:
         return ()
@@ -7119,38 +3683,22 @@ class Cosine(Arguments[P]):
     """The cosine between rows of source and of other; other_row is 0 where one row is for all."""
 
     __slots__ = (
-        "source",
-        "other",
-        "out",
-        "rows",
-        "columns",
-        "other_row",
+        "source", "other", "out", "rows", "columns", "other_row",
     )
     kind = Kind.COSINE
     takes_activation = False
     pointer_bytes = {
-        "source": 4,
-        "other": 4,
-        "out": 4,
+        "source": 4, "other": 4, "out": 4,
     }
     size_counts = {
-        "rows": 0,
-        "columns": 0,
-        "other_row": 0,
+        "rows": 0, "columns": 0, "other_row": 0,
     }
     optional = ()
     float_names = ()
     layout = Struct("@iiq3f3Q3q")
 
     def __init__(
-        self,
-        *,
-        source: P,
-        other: P,
-        out: P,
-        rows: int,
-        columns: int,
-        other_row: int,
+        self, *, source: P, other: P, out: P, rows: int, columns: int, other_row: int,
     ) -> None:
         self.source = source
         self.other = other
@@ -7160,18 +3708,10 @@ class Cosine(Arguments[P]):
         self.other_row = other_row
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.other,
-            self.out,
-        )
+        return (self.source, self.other, self.out,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.rows,
-            self.columns,
-            self.other_row,
-        )
+        return (self.rows, self.columns, self.other_row,)
 
     def floats(self) -> tuple[float, ...]:
         return ()
@@ -7181,57 +3721,23 @@ class Ftrl(Arguments[P]):
     """A step that follows the regularized leader, for the power -1/2; gradients as in adam."""
 
     __slots__ = (
-        "param",
-        "squares",
-        "linear",
-        "grad",
-        "places",
-        "rows",
-        "columns",
-        "count",
-        "listed",
-        "l1",
-        "l2",
-        "rate",
+        "param", "squares", "linear", "grad", "places", "rows", "columns", "count", "listed", "l1", "l2", "rate",
     )
     kind = Kind.FTRL
     takes_activation = False
     pointer_bytes = {
-        "param": 4,
-        "squares": 4,
-        "linear": 4,
-        "grad": 4,
-        "places": 8,
+        "param": 4, "squares": 4, "linear": 4, "grad": 4, "places": 8,
     }
     size_counts = {
-        "rows": 0,
-        "columns": 0,
-        "count": 0,
-        "listed": 0,
+        "rows": 0, "columns": 0, "count": 0, "listed": 0,
     }
-    optional = ("places",)
-    float_names = (
-        "l1",
-        "l2",
-        "rate",
-    )
+    optional = ("places", )
+    float_names = ("l1", "l2", "rate", )
     layout = Struct("@iiq3f5Q4q3f")
 
     def __init__(
-        self,
-        *,
-        param: P,
-        squares: P,
-        linear: P,
-        grad: P,
-        places: P | None = None,
-        rows: int,
-        columns: int,
-        count: int,
-        listed: int,
-        l1: float,
-        l2: float,
-        rate: float,
+        self, *, param: P, squares: P, linear: P, grad: P, places: P | None = None, rows: int, columns: int, count:
+        int, listed: int, l1: float, l2: float, rate: float,
     ) -> None:
         self.param = param
         self.squares = squares
@@ -7247,91 +3753,37 @@ class Ftrl(Arguments[P]):
         self.rate = rate
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.param,
-            self.squares,
-            self.linear,
-            self.grad,
-            self.places,
-        )
+        return (self.param, self.squares, self.linear, self.grad, self.places,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.rows,
-            self.columns,
-            self.count,
-            self.listed,
-        )
+        return (self.rows, self.columns, self.count, self.listed,)
 
     def floats(self) -> tuple[float, ...]:
-        return (
-            self.l1,
-            self.l2,
-            self.rate,
-        )
+        return (self.l1, self.l2, self.rate,)
 
 
 class Rmsprop(Arguments[P]):
     """RMSProp's step, not centered; gradients as in adam."""
 
     __slots__ = (
-        "param",
-        "squares",
-        "moment",
-        "grad",
-        "places",
-        "rows",
-        "columns",
-        "count",
-        "listed",
-        "decay",
-        "rest",
-        "momentum",
-        "rate",
-        "epsilon",
+        "param", "squares", "moment", "grad", "places", "rows", "columns", "count", "listed", "decay", "rest",
+        "momentum", "rate", "epsilon",
     )
     kind = Kind.RMSPROP
     takes_activation = False
     pointer_bytes = {
-        "param": 4,
-        "squares": 4,
-        "moment": 4,
-        "grad": 4,
-        "places": 8,
+        "param": 4, "squares": 4, "moment": 4, "grad": 4, "places": 8,
     }
     size_counts = {
-        "rows": 0,
-        "columns": 0,
-        "count": 0,
-        "listed": 0,
+        "rows": 0, "columns": 0, "count": 0, "listed": 0,
     }
-    optional = ("places",)
-    float_names = (
-        "decay",
-        "rest",
-        "momentum",
-        "rate",
-        "epsilon",
-    )
+    optional = ("places", )
+    float_names = ("decay", "rest", "momentum", "rate", "epsilon", )
     layout = Struct("@iiq3f5Q4q5f")
 
     def __init__(
-        self,
-        *,
-        param: P,
-        squares: P,
-        moment: P,
-        grad: P,
-        places: P | None = None,
-        rows: int,
-        columns: int,
-        count: int,
-        listed: int,
-        decay: float,
-        rest: float,
-        momentum: float,
-        rate: float,
-        epsilon: float,
+        self, *, param: P, squares: P, moment: P, grad: P, places: P | None = None, rows: int, columns: int, count:
+        int, listed: int, decay: float, rest: float, momentum: float, rate: float, epsilon: float,
     ) -> None:
         self.param = param
         self.squares = squares
@@ -7349,73 +3801,36 @@ class Rmsprop(Arguments[P]):
         self.epsilon = epsilon
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.param,
-            self.squares,
-            self.moment,
-            self.grad,
-            self.places,
-        )
+        return (self.param, self.squares, self.moment, self.grad, self.places,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.rows,
-            self.columns,
-            self.count,
-            self.listed,
-        )
+        return (self.rows, self.columns, self.count, self.listed,)
 
     def floats(self) -> tuple[float, ...]:
-        return (
-            self.decay,
-            self.rest,
-            self.momentum,
-            self.rate,
-            self.epsilon,
-        )
+        return (self.decay, self.rest, self.momentum, self.rate, self.epsilon,)
 
 
 class Descend(Arguments[P]):
     """param -= rate * grad; gradients as in adam."""
 
     __slots__ = (
-        "param",
-        "grad",
-        "places",
-        "rows",
-        "columns",
-        "count",
-        "listed",
-        "rate",
+        "param", "grad", "places", "rows", "columns", "count", "listed", "rate",
     )
     kind = Kind.DESCEND
     takes_activation = False
     pointer_bytes = {
-        "param": 4,
-        "grad": 4,
-        "places": 8,
+        "param": 4, "grad": 4, "places": 8,
     }
     size_counts = {
-        "rows": 0,
-        "columns": 0,
-        "count": 0,
-        "listed": 0,
+        "rows": 0, "columns": 0, "count": 0, "listed": 0,
     }
-    optional = ("places",)
-    float_names = ("rate",)
+    optional = ("places", )
+    float_names = ("rate", )
     layout = Struct("@iiq3f3Q4q1f")
 
     def __init__(
-        self,
-        *,
-        param: P,
-        grad: P,
-        places: P | None = None,
-        rows: int,
-        columns: int,
-        count: int,
-        listed: int,
-        rate: float,
+        self, *, param: P, grad: P, places: P | None = None, rows: int, columns: int, count: int, listed: int, rate:
+        float,
     ) -> None:
         self.param = param
         self.grad = grad
@@ -7427,19 +3842,10 @@ class Descend(Arguments[P]):
         self.rate = rate
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.param,
-            self.grad,
-            self.places,
-        )
+        return (self.param, self.grad, self.places,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.rows,
-            self.columns,
-            self.count,
-            self.listed,
-        )
+        return (self.rows, self.columns, self.count, self.listed,)
 
     def floats(self) -> tuple[float, ...]:
         return (self.rate,)
@@ -7450,80 +3856,28 @@ class DepthwisePlanes(Arguments[P]):
     of padded_columns; offsets of the taps in it, the last the farthest, `reach`."""
 
     __slots__ = (
-        "source",
-        "filters",
-        "out",
-        "scratch",
-        "offsets",
-        "images",
-        "channels",
-        "source_height",
-        "source_width",
-        "rows",
-        "columns",
-        "stride_h",
-        "stride_w",
-        "pad_top",
-        "pad_left",
-        "padded_rows",
-        "padded_columns",
-        "taps",
-        "task_scratch",
-        "reach",
+        "source", "filters", "out", "scratch", "offsets", "images", "channels", "source_height", "source_width",
+        "rows", "columns", "stride_h", "stride_w", "pad_top", "pad_left", "padded_rows", "padded_columns", "taps",
+        "task_scratch", "reach",
     )
     kind = Kind.DEPTHWISE_PLANES
     takes_activation = False
     pointer_bytes = {
-        "source": 4,
-        "filters": 4,
-        "out": 4,
-        "scratch": 4,
-        "offsets": 8,
+        "source": 4, "filters": 4, "out": 4, "scratch": 4, "offsets": 8,
     }
     size_counts = {
-        "images": 0,
-        "channels": 0,
-        "source_height": 0,
-        "source_width": 0,
-        "rows": 0,
-        "columns": 0,
-        "stride_h": 0,
-        "stride_w": 0,
-        "pad_top": 0,
-        "pad_left": 0,
-        "padded_rows": 0,
-        "padded_columns": 0,
-        "taps": 0,
-        "task_scratch": 0,
-        "reach": 0,
+        "images": 0, "channels": 0, "source_height": 0, "source_width": 0, "rows": 0, "columns": 0, "stride_h": 0,
+        "stride_w": 0, "pad_top": 0, "pad_left": 0, "padded_rows": 0, "padded_columns": 0, "taps": 0,
+        "task_scratch": 0, "reach": 0,
     }
     optional = ()
     float_names = ()
     layout = Struct("@iiq3f5Q15q")
 
     def __init__(
-        self,
-        *,
-        source: P,
-        filters: P,
-        out: P,
-        scratch: P,
-        offsets: P,
-        images: int,
-        channels: int,
-        source_height: int,
-        source_width: int,
-        rows: int,
-        columns: int,
-        stride_h: int,
-        stride_w: int,
-        pad_top: int,
-        pad_left: int,
-        padded_rows: int,
-        padded_columns: int,
-        taps: int,
-        task_scratch: int,
-        reach: int,
+        self, *, source: P, filters: P, out: P, scratch: P, offsets: P, images: int, channels: int, source_height:
+        int, source_width: int, rows: int, columns: int, stride_h: int, stride_w: int, pad_top: int, pad_left: int,
+        padded_rows: int, padded_columns: int, taps: int, task_scratch: int, reach: int,
     ) -> None:
         self.source = source
         self.filters = filters
@@ -7547,32 +3901,12 @@ class DepthwisePlanes(Arguments[P]):
         self.reach = reach
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.filters,
-            self.out,
-            self.scratch,
-            self.offsets,
-        )
+        return (self.source, self.filters, self.out, self.scratch, self.offsets,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.images,
-            self.channels,
-            self.source_height,
-            self.source_width,
-            self.rows,
-            self.columns,
-            self.stride_h,
-            self.stride_w,
-            self.pad_top,
-            self.pad_left,
-            self.padded_rows,
-            self.padded_columns,
-            self.taps,
-            self.task_scratch,
-            self.reach,
-        )
+        return (self.images, self.channels, self.source_height, self.source_width, self.rows, self.columns,
+            self.stride_h, self.stride_w, self.pad_top, self.pad_left, self.padded_rows, self.padded_columns,
+            self.taps, self.task_scratch, self.reach,)
 
     def floats(self) -> tuple[float, ...]:
         return ()
@@ -7582,89 +3916,29 @@ class DepthwisePlanesGradient(Arguments[P]):
     """Its gradients, those that are wanted."""
 
     __slots__ = (
-        "source",
-        "filters",
-        "grad",
-        "source_grad",
-        "scratch",
-        "offsets",
-        "filters_grad",
-        "images",
-        "channels",
-        "source_height",
-        "source_width",
-        "rows",
-        "columns",
-        "stride_h",
-        "stride_w",
-        "pad_top",
-        "pad_left",
-        "padded_rows",
-        "padded_columns",
-        "taps",
-        "task_scratch",
-        "reach",
+        "source", "filters", "grad", "source_grad", "scratch", "offsets", "filters_grad", "images", "channels",
+        "source_height", "source_width", "rows", "columns", "stride_h", "stride_w", "pad_top", "pad_left",
+        "padded_rows", "padded_columns", "taps", "task_scratch", "reach",
     )
     kind = Kind.DEPTHWISE_PLANES_GRADIENT
     takes_activation = False
     pointer_bytes = {
-        "source": 4,
-        "filters": 4,
-        "grad": 4,
-        "source_grad": 4,
-        "scratch": 4,
-        "offsets": 8,
-        "filters_grad": 4,
+        "source": 4, "filters": 4, "grad": 4, "source_grad": 4, "scratch": 4, "offsets": 8, "filters_grad": 4,
     }
     size_counts = {
-        "images": 0,
-        "channels": 0,
-        "source_height": 0,
-        "source_width": 0,
-        "rows": 0,
-        "columns": 0,
-        "stride_h": 0,
-        "stride_w": 0,
-        "pad_top": 0,
-        "pad_left": 0,
-        "padded_rows": 0,
-        "padded_columns": 0,
-        "taps": 0,
-        "task_scratch": 0,
-        "reach": 0,
+        "images": 0, "channels": 0, "source_height": 0, "source_width": 0, "rows": 0, "columns": 0, "stride_h": 0,
+        "stride_w": 0, "pad_top": 0, "pad_left": 0, "padded_rows": 0, "padded_columns": 0, "taps": 0,
+        "task_scratch": 0, "reach": 0,
     }
-    optional = (
-        "source_grad",
-        "filters_grad",
-    )
+    optional = ("source_grad", "filters_grad", )
     float_names = ()
     layout = Struct("@iiq3f7Q15q")
 
     def __init__(
-        self,
-        *,
-        source: P,
-        filters: P,
-        grad: P,
-        source_grad: P | None = None,
-        scratch: P,
-        offsets: P,
-        filters_grad: P | None = None,
-        images: int,
-        channels: int,
-        source_height: int,
-        source_width: int,
-        rows: int,
-        columns: int,
-        stride_h: int,
-        stride_w: int,
-        pad_top: int,
-        pad_left: int,
-        padded_rows: int,
-        padded_columns: int,
-        taps: int,
-        task_scratch: int,
-        reach: int,
+        self, *, source: P, filters: P, grad: P, source_grad: P | None = None, scratch: P, offsets: P, filters_grad:
+        P | None = None, images: int, channels: int, source_height: int, source_width: int, rows: int, columns: int,
+        stride_h: int, stride_w: int, pad_top: int, pad_left: int, padded_rows: int, padded_columns: int, taps: int,
+        task_scratch: int, reach: int,
     ) -> None:
         self.source = source
         self.filters = filters
@@ -7690,34 +3964,13 @@ class DepthwisePlanesGradient(Arguments[P]):
         self.reach = reach
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.filters,
-            self.grad,
-            self.source_grad,
-            self.scratch,
-            self.offsets,
-            self.filters_grad,
-        )
+        return (self.source, self.filters, self.grad, self.source_grad, self.scratch, self.offsets,
+            self.filters_grad,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.images,
-            self.channels,
-            self.source_height,
-            self.source_width,
-            self.rows,
-            self.columns,
-            self.stride_h,
-            self.stride_w,
-            self.pad_top,
-            self.pad_left,
-            self.padded_rows,
-            self.padded_columns,
-            self.taps,
-            self.task_scratch,
-            self.reach,
-        )
+        return (self.images, self.channels, self.source_height, self.source_width, self.rows, self.columns,
+            self.stride_h, self.stride_w, self.pad_top, self.pad_left, self.padded_rows, self.padded_columns,
+            self.taps, self.task_scratch, self.reach,)
 
     def floats(self) -> tuple[float, ...]:
         return ()
@@ -7728,43 +3981,22 @@ class CrossEntropy(Arguments[P]):
     probabilities of classes."""
 
     __slots__ = (
-        "logits",
-        "labels",
-        "probabilities",
-        "softmax",
-        "loss",
-        "rows",
-        "columns",
+        "logits", "labels", "probabilities", "softmax", "loss", "rows", "columns",
     )
     kind = Kind.CROSS_ENTROPY
     takes_activation = False
     pointer_bytes = {
-        "logits": 4,
-        "labels": 8,
-        "probabilities": 4,
-        "softmax": 4,
-        "loss": 4,
+        "logits": 4, "labels": 8, "probabilities": 4, "softmax": 4, "loss": 4,
     }
     size_counts = {
-        "rows": 0,
-        "columns": 0,
+        "rows": 0, "columns": 0,
     }
-    optional = (
-        "labels",
-        "probabilities",
-    )
+    optional = ("labels", "probabilities", )
     float_names = ()
     layout = Struct("@iiq3f5Q2q")
 
     def __init__(
-        self,
-        *,
-        logits: P,
-        labels: P | None = None,
-        probabilities: P | None = None,
-        softmax: P,
-        loss: P,
-        rows: int,
+        self, *, logits: P, labels: P | None = None, probabilities: P | None = None, softmax: P, loss: P, rows: int,
         columns: int,
     ) -> None:
         self.logits = logits
@@ -7776,19 +4008,10 @@ class CrossEntropy(Arguments[P]):
         self.columns = columns
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.logits,
-            self.labels,
-            self.probabilities,
-            self.softmax,
-            self.loss,
-        )
+        return (self.logits, self.labels, self.probabilities, self.softmax, self.loss,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.rows,
-            self.columns,
-        )
+        return (self.rows, self.columns,)
 
     def floats(self) -> tuple[float, ...]:
         return ()
@@ -7798,44 +4021,23 @@ class CrossEntropyGradient(Arguments[P]):
     """logits_grad = loss_grad * (softmax - label); 0 in rows of label -1."""
 
     __slots__ = (
-        "softmax",
-        "labels",
-        "probabilities",
-        "logits_grad",
-        "loss_grad",
-        "rows",
-        "columns",
+        "softmax", "labels", "probabilities", "logits_grad", "loss_grad", "rows", "columns",
     )
     kind = Kind.CROSS_ENTROPY_GRADIENT
     takes_activation = False
     pointer_bytes = {
-        "softmax": 4,
-        "labels": 8,
-        "probabilities": 4,
-        "logits_grad": 4,
-        "loss_grad": 4,
+        "softmax": 4, "labels": 8, "probabilities": 4, "logits_grad": 4, "loss_grad": 4,
     }
     size_counts = {
-        "rows": 0,
-        "columns": 0,
+        "rows": 0, "columns": 0,
     }
-    optional = (
-        "labels",
-        "probabilities",
-    )
+    optional = ("labels", "probabilities", )
     float_names = ()
     layout = Struct("@iiq3f5Q2q")
 
     def __init__(
-        self,
-        *,
-        softmax: P,
-        labels: P | None = None,
-        probabilities: P | None = None,
-        logits_grad: P,
-        loss_grad: P,
-        rows: int,
-        columns: int,
+        self, *, softmax: P, labels: P | None = None, probabilities: P | None = None, logits_grad: P, loss_grad: P,
+        rows: int, columns: int,
     ) -> None:
         self.softmax = softmax
         self.labels = labels
@@ -7846,19 +4048,10 @@ class CrossEntropyGradient(Arguments[P]):
         self.columns = columns
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.softmax,
-            self.labels,
-            self.probabilities,
-            self.logits_grad,
-            self.loss_grad,
-        )
+        return (self.softmax, self.labels, self.probabilities, self.logits_grad, self.loss_grad,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.rows,
-            self.columns,
-        )
+        return (self.rows, self.columns,)
 
     def floats(self) -> tuple[float, ...]:
         return ()
@@ -7868,17 +4061,12 @@ class ActivationGradient(Arguments[P]):
     """source_grad: out_grad times the slope of the activation where it made `out`."""
 
     __slots__ = (
-        "out",
-        "out_grad",
-        "source_grad",
-        "count",
+        "out", "out_grad", "source_grad", "count",
     )
     kind = Kind.ACTIVATION_GRADIENT
     takes_activation = True
     pointer_bytes = {
-        "out": 4,
-        "out_grad": 4,
-        "source_grad": 4,
+        "out": 4, "out_grad": 4, "source_grad": 4,
     }
     size_counts = {
         "count": 0,
@@ -7888,12 +4076,7 @@ class ActivationGradient(Arguments[P]):
     layout = Struct("@iiq3f3Q1q")
 
     def __init__(
-        self,
-        *,
-        out: P,
-        out_grad: P,
-        source_grad: P,
-        count: int,
+        self, *, out: P, out_grad: P, source_grad: P, count: int,
     ) -> None:
         self.out = out
         self.out_grad = out_grad
@@ -7901,11 +4084,7 @@ class ActivationGradient(Arguments[P]):
         self.count = count
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.out,
-            self.out_grad,
-            self.source_grad,
-        )
+        return (self.out, self.out_grad, self.source_grad,)
 
     def sizes(self) -> tuple[int, ...]:
         return (self.count,)
@@ -7921,72 +4100,26 @@ class Regroup(Arguments[P]):
     and row of each."""
 
     __slots__ = (
-        "first",
-        "second",
-        "third",
-        "out",
-        "fourth",
-        "table",
-        "images",
-        "rows",
-        "columns",
-        "blocks",
-        "out_image",
-        "out_block",
-        "out_row",
-        "source_strides",
-        "words",
-        "out_pixel",
+        "first", "second", "third", "out", "fourth", "table", "images", "rows", "columns", "blocks", "out_image",
+        "out_block", "out_row", "source_strides", "words", "out_pixel",
     )
     kind = Kind.REGROUP
     takes_activation = False
     pointer_bytes = {
-        "first": 4,
-        "second": 4,
-        "third": 4,
-        "out": 4,
-        "fourth": 4,
-        "table": 8,
+        "first": 4, "second": 4, "third": 4, "out": 4, "fourth": 4, "table": 8,
     }
     size_counts = {
-        "images": 0,
-        "rows": 0,
-        "columns": 0,
-        "blocks": 0,
-        "out_image": 0,
-        "out_block": 0,
-        "out_row": 0,
-        "source_strides": 8,
-        "words": 0,
-        "out_pixel": 0,
+        "images": 0, "rows": 0, "columns": 0, "blocks": 0, "out_image": 0, "out_block": 0, "out_row": 0,
+        "source_strides": 8, "words": 0, "out_pixel": 0,
     }
-    optional = (
-        "second",
-        "third",
-        "fourth",
-    )
+    optional = ("second", "third", "fourth", )
     float_names = ()
     layout = Struct("@iiq3f6Q17q")
 
     def __init__(
-        self,
-        *,
-        first: P,
-        second: P | None = None,
-        third: P | None = None,
-        out: P,
-        fourth: P | None = None,
-        table: P,
-        images: int,
-        rows: int,
-        columns: int,
-        blocks: int,
-        out_image: int,
-        out_block: int,
-        out_row: int,
-        source_strides: Sequence[int],
-        words: int,
-        out_pixel: int,
+        self, *, first: P, second: P | None = None, third: P | None = None, out: P, fourth: P | None = None, table:
+        P, images: int, rows: int, columns: int, blocks: int, out_image: int, out_block: int, out_row: int,
+        source_strides: Sequence[int], words: int, out_pixel: int,
     ) -> None:
         self.first = first
         self.second = second
@@ -8006,28 +4139,11 @@ class Regroup(Arguments[P]):
         self.out_pixel = out_pixel
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.first,
-            self.second,
-            self.third,
-            self.out,
-            self.fourth,
-            self.table,
-        )
+        return (self.first, self.second, self.third, self.out, self.fourth, self.table,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.images,
-            self.rows,
-            self.columns,
-            self.blocks,
-            self.out_image,
-            self.out_block,
-            self.out_row,
-            *self.source_strides,
-            self.words,
-            self.out_pixel,
-        )
+        return (self.images, self.rows, self.columns, self.blocks, self.out_image, self.out_block, self.out_row,
+            *self.source_strides, self.words, self.out_pixel,)
 
     def floats(self) -> tuple[float, ...]:
         return ()
@@ -8038,72 +4154,26 @@ class LocalResponse(Arguments[P]):
     many to each side."""
 
     __slots__ = (
-        "source",
-        "out",
-        "images",
-        "blocks",
-        "rows",
-        "columns",
-        "channels",
-        "around",
-        "source_image",
-        "source_block",
-        "source_row",
-        "out_image",
-        "out_block",
-        "out_row",
-        "fourths",
-        "k",
-        "alpha",
+        "source", "out", "images", "blocks", "rows", "columns", "channels", "around", "source_image",
+        "source_block", "source_row", "out_image", "out_block", "out_row", "fourths", "k", "alpha",
     )
     kind = Kind.LOCAL_RESPONSE
     takes_activation = False
     pointer_bytes = {
-        "source": 4,
-        "out": 4,
+        "source": 4, "out": 4,
     }
     size_counts = {
-        "images": 0,
-        "blocks": 0,
-        "rows": 0,
-        "columns": 0,
-        "channels": 0,
-        "around": 0,
-        "source_image": 0,
-        "source_block": 0,
-        "source_row": 0,
-        "out_image": 0,
-        "out_block": 0,
-        "out_row": 0,
-        "fourths": 0,
+        "images": 0, "blocks": 0, "rows": 0, "columns": 0, "channels": 0, "around": 0, "source_image": 0,
+        "source_block": 0, "source_row": 0, "out_image": 0, "out_block": 0, "out_row": 0, "fourths": 0,
     }
     optional = ()
-    float_names = (
-        "k",
-        "alpha",
-    )
+    float_names = ("k", "alpha", )
     layout = Struct("@iiq3f2Q13q2f")
 
     def __init__(
-        self,
-        *,
-        source: P,
-        out: P,
-        images: int,
-        blocks: int,
-        rows: int,
-        columns: int,
-        channels: int,
-        around: int,
-        source_image: int,
-        source_block: int,
-        source_row: int,
-        out_image: int,
-        out_block: int,
-        out_row: int,
-        fourths: int,
-        k: float,
-        alpha: float,
+        self, *, source: P, out: P, images: int, blocks: int, rows: int, columns: int, channels: int, around: int,
+        source_image: int, source_block: int, source_row: int, out_image: int, out_block: int, out_row: int,
+        fourths: int, k: float, alpha: float,
     ) -> None:
         self.source = source
         self.out = out
@@ -8124,33 +4194,14 @@ class LocalResponse(Arguments[P]):
         self.alpha = alpha
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.out,
-        )
+        return (self.source, self.out,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.images,
-            self.blocks,
-            self.rows,
-            self.columns,
-            self.channels,
-            self.around,
-            self.source_image,
-            self.source_block,
-            self.source_row,
-            self.out_image,
-            self.out_block,
-            self.out_row,
-            self.fourths,
-        )
+        return (self.images, self.blocks, self.rows, self.columns, self.channels, self.around, self.source_image,
+            self.source_block, self.source_row, self.out_image, self.out_block, self.out_row, self.fourths,)
 
     def floats(self) -> tuple[float, ...]:
-        return (
-            self.k,
-            self.alpha,
-        )
+        return (self.k, self.alpha,)
 
 
 class ProjectedSequences(Arguments[P]):
@@ -8159,78 +4210,28 @@ class ProjectedSequences(Arguments[P]):
     each sequence."""
 
     __slots__ = (
-        "source",
-        "weights",
-        "bias",
-        "out",
-        "scratch",
-        "table",
-        "projection",
-        "steps",
-        "size",
-        "sequences",
-        "parts",
-        "peepholes",
-        "gate_activation",
-        "cell_activation",
-        "candidate_activation",
-        "fed_back",
-        "projection_activation",
-        "cell_bound",
-        "projection_bound",
+        "source", "weights", "bias", "out", "scratch", "table", "projection", "steps", "size", "sequences", "parts",
+        "peepholes", "gate_activation", "cell_activation", "candidate_activation", "fed_back",
+        "projection_activation", "cell_bound", "projection_bound",
     )
     kind = Kind.PROJECTED_SEQUENCES
     takes_activation = False
     pointer_bytes = {
-        "source": 4,
-        "weights": 4,
-        "bias": 4,
-        "out": 4,
-        "scratch": 4,
-        "table": 8,
-        "projection": 4,
+        "source": 4, "weights": 4, "bias": 4, "out": 4, "scratch": 4, "table": 8, "projection": 4,
     }
     size_counts = {
-        "steps": 0,
-        "size": 0,
-        "sequences": 0,
-        "parts": 0,
-        "peepholes": 0,
-        "gate_activation": 0,
-        "cell_activation": 0,
-        "candidate_activation": 0,
-        "fed_back": 0,
-        "projection_activation": 0,
+        "steps": 0, "size": 0, "sequences": 0, "parts": 0, "peepholes": 0, "gate_activation": 0, "cell_activation":
+        0, "candidate_activation": 0, "fed_back": 0, "projection_activation": 0,
     }
     optional = ()
-    float_names = (
-        "cell_bound",
-        "projection_bound",
-    )
+    float_names = ("cell_bound", "projection_bound", )
     layout = Struct("@iiq3f7Q10q2f")
 
     def __init__(
-        self,
-        *,
-        source: P,
-        weights: P,
-        bias: P,
-        out: P,
-        scratch: P,
-        table: P,
-        projection: P,
-        steps: int,
-        size: int,
-        sequences: int,
-        parts: int,
-        peepholes: int,
-        gate_activation: int,
-        cell_activation: int,
-        candidate_activation: int,
-        fed_back: int,
-        projection_activation: int,
-        cell_bound: float,
-        projection_bound: float,
+        self, *, source: P, weights: P, bias: P, out: P, scratch: P, table: P, projection: P, steps: int, size: int,
+        sequences: int, parts: int, peepholes: int, gate_activation: int, cell_activation: int,
+        candidate_activation: int, fed_back: int, projection_activation: int, cell_bound: float, projection_bound:
+        float,
     ) -> None:
         self.source = source
         self.weights = weights
@@ -8253,77 +4254,36 @@ class ProjectedSequences(Arguments[P]):
         self.projection_bound = projection_bound
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.weights,
-            self.bias,
-            self.out,
-            self.scratch,
-            self.table,
-            self.projection,
-        )
+        return (self.source, self.weights, self.bias, self.out, self.scratch, self.table, self.projection,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.steps,
-            self.size,
-            self.sequences,
-            self.parts,
-            self.peepholes,
-            self.gate_activation,
-            self.cell_activation,
-            self.candidate_activation,
-            self.fed_back,
-            self.projection_activation,
-        )
+        return (self.steps, self.size, self.sequences, self.parts, self.peepholes, self.gate_activation,
+            self.cell_activation, self.candidate_activation, self.fed_back, self.projection_activation,)
 
     def floats(self) -> tuple[float, ...]:
-        return (
-            self.cell_bound,
-            self.projection_bound,
-        )
+        return (self.cell_bound, self.projection_bound,)
 
 
 class SuppressPolygons(Arguments[P]):
     """As suppress, for polygons of so many numbers, the corners' x and y in turn; scratch [count][5]."""
 
     __slots__ = (
-        "polygons",
-        "scratch",
-        "kept",
-        "count",
-        "numbers",
-        "overlap",
-        "decay",
+        "polygons", "scratch", "kept", "count", "numbers", "overlap", "decay",
     )
     kind = Kind.SUPPRESS_POLYGONS
     takes_activation = False
     pointer_bytes = {
-        "polygons": 4,
-        "scratch": 4,
-        "kept": 8,
+        "polygons": 4, "scratch": 4, "kept": 8,
     }
     size_counts = {
-        "count": 0,
-        "numbers": 0,
+        "count": 0, "numbers": 0,
     }
     optional = ()
-    float_names = (
-        "overlap",
-        "decay",
-    )
+    float_names = ("overlap", "decay", )
     layout = Struct("@iiq3f3Q2q2f")
 
     def __init__(
-        self,
-        *,
-        polygons: P,
-        scratch: P,
-        kept: P,
-        count: int,
-        numbers: int,
-        overlap: float,
-        decay: float,
+        self, *, polygons: P, scratch: P, kept: P, count: int, numbers: int, overlap: float, decay: float,
     ) -> None:
         self.polygons = polygons
         self.scratch = scratch
@@ -8334,23 +4294,13 @@ class SuppressPolygons(Arguments[P]):
         self.decay = decay
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.polygons,
-            self.scratch,
-            self.kept,
-        )
+        return (self.polygons, self.scratch, self.kept,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.count,
-            self.numbers,
-        )
+        return (self.count, self.numbers,)
 
     def floats(self) -> tuple[float, ...]:
-        return (
-            self.overlap,
-            self.decay,
-        )
+        return (self.overlap, self.decay,)
 
 
 class SamplePlanes(Arguments[P]):
@@ -8358,50 +4308,24 @@ class SamplePlanes(Arguments[P]):
     times weights [planes][places], zeros outside: out [planes][channels][places]."""
 
     __slots__ = (
-        "source",
-        "down",
-        "across",
-        "out",
-        "weights",
-        "planes",
-        "channels",
-        "source_height",
-        "source_width",
+        "source", "down", "across", "out", "weights", "planes", "channels", "source_height", "source_width",
         "places",
     )
     kind = Kind.SAMPLE_PLANES
     takes_activation = False
     pointer_bytes = {
-        "source": 4,
-        "down": 4,
-        "across": 4,
-        "out": 4,
-        "weights": 4,
+        "source": 4, "down": 4, "across": 4, "out": 4, "weights": 4,
     }
     size_counts = {
-        "planes": 0,
-        "channels": 0,
-        "source_height": 0,
-        "source_width": 0,
-        "places": 0,
+        "planes": 0, "channels": 0, "source_height": 0, "source_width": 0, "places": 0,
     }
-    optional = ("weights",)
+    optional = ("weights", )
     float_names = ()
     layout = Struct("@iiq3f5Q5q")
 
     def __init__(
-        self,
-        *,
-        source: P,
-        down: P,
-        across: P,
-        out: P,
-        weights: P | None = None,
-        planes: int,
-        channels: int,
-        source_height: int,
-        source_width: int,
-        places: int,
+        self, *, source: P, down: P, across: P, out: P, weights: P | None = None, planes: int, channels: int,
+        source_height: int, source_width: int, places: int,
     ) -> None:
         self.source = source
         self.down = down
@@ -8415,22 +4339,10 @@ class SamplePlanes(Arguments[P]):
         self.places = places
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.down,
-            self.across,
-            self.out,
-            self.weights,
-        )
+        return (self.source, self.down, self.across, self.out, self.weights,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.planes,
-            self.channels,
-            self.source_height,
-            self.source_width,
-            self.places,
-        )
+        return (self.planes, self.channels, self.source_height, self.source_width, self.places,)
 
     def floats(self) -> tuple[float, ...]:
         return ()
@@ -8440,38 +4352,22 @@ class FewRows(Arguments[P]):
     """out = source * weights, few rows by a matrix as it lies."""
 
     __slots__ = (
-        "source",
-        "weights",
-        "out",
-        "rows",
-        "depth",
-        "columns",
+        "source", "weights", "out", "rows", "depth", "columns",
     )
     kind = Kind.FEW_ROWS
     takes_activation = False
     pointer_bytes = {
-        "source": 4,
-        "weights": 4,
-        "out": 4,
+        "source": 4, "weights": 4, "out": 4,
     }
     size_counts = {
-        "rows": 0,
-        "depth": 0,
-        "columns": 0,
+        "rows": 0, "depth": 0, "columns": 0,
     }
     optional = ()
     float_names = ()
     layout = Struct("@iiq3f3Q3q")
 
     def __init__(
-        self,
-        *,
-        source: P,
-        weights: P,
-        out: P,
-        rows: int,
-        depth: int,
-        columns: int,
+        self, *, source: P, weights: P, out: P, rows: int, depth: int, columns: int,
     ) -> None:
         self.source = source
         self.weights = weights
@@ -8481,18 +4377,10 @@ class FewRows(Arguments[P]):
         self.columns = columns
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.weights,
-            self.out,
-        )
+        return (self.source, self.weights, self.out,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.rows,
-            self.depth,
-            self.columns,
-        )
+        return (self.rows, self.depth, self.columns,)
 
     def floats(self) -> tuple[float, ...]:
         return ()
@@ -8502,17 +4390,12 @@ class InputGradient(Arguments[P]):
     """source_grad: out_grad times the slope of the activation (gelu or gelu_tanh) at source."""
 
     __slots__ = (
-        "source",
-        "out_grad",
-        "source_grad",
-        "count",
+        "source", "out_grad", "source_grad", "count",
     )
     kind = Kind.INPUT_GRADIENT
     takes_activation = True
     pointer_bytes = {
-        "source": 4,
-        "out_grad": 4,
-        "source_grad": 4,
+        "source": 4, "out_grad": 4, "source_grad": 4,
     }
     size_counts = {
         "count": 0,
@@ -8522,12 +4405,7 @@ class InputGradient(Arguments[P]):
     layout = Struct("@iiq3f3Q1q")
 
     def __init__(
-        self,
-        *,
-        source: P,
-        out_grad: P,
-        source_grad: P,
-        count: int,
+        self, *, source: P, out_grad: P, source_grad: P, count: int,
     ) -> None:
         self.source = source
         self.out_grad = out_grad
@@ -8535,11 +4413,7 @@ class InputGradient(Arguments[P]):
         self.count = count
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.out_grad,
-            self.source_grad,
-        )
+        return (self.source, self.out_grad, self.source_grad,)
 
     def sizes(self) -> tuple[int, ...]:
         return (self.count,)
@@ -8552,35 +4426,22 @@ class SoftmaxGradient(Arguments[P]):
     """source_grad = out * (out_grad - sum(out * out_grad)), row by row; source_grad may be out_grad."""
 
     __slots__ = (
-        "out",
-        "out_grad",
-        "source_grad",
-        "rows",
-        "columns",
+        "out", "out_grad", "source_grad", "rows", "columns",
     )
     kind = Kind.SOFTMAX_GRADIENT
     takes_activation = False
     pointer_bytes = {
-        "out": 4,
-        "out_grad": 4,
-        "source_grad": 4,
+        "out": 4, "out_grad": 4, "source_grad": 4,
     }
     size_counts = {
-        "rows": 0,
-        "columns": 0,
+        "rows": 0, "columns": 0,
     }
     optional = ()
     float_names = ()
     layout = Struct("@iiq3f3Q2q")
 
     def __init__(
-        self,
-        *,
-        out: P,
-        out_grad: P,
-        source_grad: P,
-        rows: int,
-        columns: int,
+        self, *, out: P, out_grad: P, source_grad: P, rows: int, columns: int,
     ) -> None:
         self.out = out
         self.out_grad = out_grad
@@ -8589,17 +4450,10 @@ class SoftmaxGradient(Arguments[P]):
         self.columns = columns
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.out,
-            self.out_grad,
-            self.source_grad,
-        )
+        return (self.out, self.out_grad, self.source_grad,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.rows,
-            self.columns,
-        )
+        return (self.rows, self.columns,)
 
     def floats(self) -> tuple[float, ...]:
         return ()
@@ -8610,42 +4464,22 @@ class Drop(Arguments[P]):
     source."""
 
     __slots__ = (
-        "source",
-        "drawn",
-        "out",
-        "mask",
-        "count",
-        "rate",
-        "factor",
+        "source", "drawn", "out", "mask", "count", "rate", "factor",
     )
     kind = Kind.DROP
     takes_activation = False
     pointer_bytes = {
-        "source": 4,
-        "drawn": 4,
-        "out": 4,
-        "mask": 1,
+        "source": 4, "drawn": 4, "out": 4, "mask": 1,
     }
     size_counts = {
         "count": 0,
     }
     optional = ()
-    float_names = (
-        "rate",
-        "factor",
-    )
+    float_names = ("rate", "factor", )
     layout = Struct("@iiq3f4Q1q2f")
 
     def __init__(
-        self,
-        *,
-        source: P,
-        drawn: P,
-        out: P,
-        mask: P,
-        count: int,
-        rate: float,
-        factor: float,
+        self, *, source: P, drawn: P, out: P, mask: P, count: int, rate: float, factor: float,
     ) -> None:
         self.source = source
         self.drawn = drawn
@@ -8656,55 +4490,35 @@ class Drop(Arguments[P]):
         self.factor = factor
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.drawn,
-            self.out,
-            self.mask,
-        )
+        return (self.source, self.drawn, self.out, self.mask,)
 
     def sizes(self) -> tuple[int, ...]:
         return (self.count,)
 
     def floats(self) -> tuple[float, ...]:
-        return (
-            self.rate,
-            self.factor,
-        )
+        return (self.rate, self.factor,)
 
 
 class DropGradient(Arguments[P]):
     """source_grad = out_grad * mask * factor; source_grad may be out_grad."""
 
     __slots__ = (
-        "out_grad",
-        "mask",
-        "source_grad",
-        "count",
-        "factor",
+        "out_grad", "mask", "source_grad", "count", "factor",
     )
     kind = Kind.DROP_GRADIENT
     takes_activation = False
     pointer_bytes = {
-        "out_grad": 4,
-        "mask": 1,
-        "source_grad": 4,
+        "out_grad": 4, "mask": 1, "source_grad": 4,
     }
     size_counts = {
         "count": 0,
     }
     optional = ()
-    float_names = ("factor",)
+    float_names = ("factor", )
     layout = Struct("@iiq3f3Q1q1f")
 
     def __init__(
-        self,
-        *,
-        out_grad: P,
-        mask: P,
-        source_grad: P,
-        count: int,
-        factor: float,
+        self, *, out_grad: P, mask: P, source_grad: P, count: int, factor: float,
     ) -> None:
         self.out_grad = out_grad
         self.mask = mask
@@ -8713,11 +4527,7 @@ class DropGradient(Arguments[P]):
         self.factor = factor
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.out_grad,
-            self.mask,
-            self.source_grad,
-        )
+        return (self.out_grad, self.mask, self.source_grad,)
 
     def sizes(self) -> tuple[int, ...]:
         return (self.count,)
@@ -8730,15 +4540,12 @@ class Activate(Arguments[P]):
     """out = activation(source); out may be source."""
 
     __slots__ = (
-        "source",
-        "out",
-        "count",
+        "source", "out", "count",
     )
     kind = Kind.ACTIVATE
     takes_activation = True
     pointer_bytes = {
-        "source": 4,
-        "out": 4,
+        "source": 4, "out": 4,
     }
     size_counts = {
         "count": 0,
@@ -8748,21 +4555,14 @@ class Activate(Arguments[P]):
     layout = Struct("@iiq3f2Q1q")
 
     def __init__(
-        self,
-        *,
-        source: P,
-        out: P,
-        count: int,
+        self, *, source: P, out: P, count: int,
     ) -> None:
         self.source = source
         self.out = out
         self.count = count
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.out,
-        )
+        return (self.source, self.out,)
 
     def sizes(self) -> tuple[int, ...]:
         return (self.count,)
@@ -8776,38 +4576,22 @@ class Add(Arguments[P]):
     them."""
 
     __slots__ = (
-        "source",
-        "other",
-        "out",
-        "rows",
-        "columns",
-        "each_row",
+        "source", "other", "out", "rows", "columns", "each_row",
     )
     kind = Kind.ADD
     takes_activation = False
     pointer_bytes = {
-        "source": 4,
-        "other": 4,
-        "out": 4,
+        "source": 4, "other": 4, "out": 4,
     }
     size_counts = {
-        "rows": 0,
-        "columns": 0,
-        "each_row": 0,
+        "rows": 0, "columns": 0, "each_row": 0,
     }
     optional = ()
     float_names = ()
     layout = Struct("@iiq3f3Q3q")
 
     def __init__(
-        self,
-        *,
-        source: P,
-        other: P,
-        out: P,
-        rows: int,
-        columns: int,
-        each_row: int,
+        self, *, source: P, other: P, out: P, rows: int, columns: int, each_row: int,
     ) -> None:
         self.source = source
         self.other = other
@@ -8817,18 +4601,10 @@ class Add(Arguments[P]):
         self.each_row = each_row
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.other,
-            self.out,
-        )
+        return (self.source, self.other, self.out,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.rows,
-            self.columns,
-            self.each_row,
-        )
+        return (self.rows, self.columns, self.each_row,)
 
     def floats(self) -> tuple[float, ...]:
         return ()
@@ -8843,139 +4619,37 @@ class Int8Products(Arguments[P]):
     block_parts."""
 
     __slots__ = (
-        "source",
-        "weights",
-        "starts",
-        "factors",
-        "shifts",
-        "out",
-        "residual",
-        "offsets",
-        "out_int8",
-        "images",
-        "rows",
-        "columns",
-        "blocks",
-        "segments",
-        "segment_length",
-        "source_image",
-        "source_row",
-        "source_pixel",
-        "out_image",
-        "out_row",
-        "out_pixel",
-        "out_block",
-        "residual_image",
-        "residual_row",
-        "residual_pixel",
-        "residual_block",
-        "int8_image",
-        "int8_row",
-        "int8_pixel",
-        "last_lanes",
-        "last_bytes",
-        "away",
-        "row_parts",
-        "column_parts",
-        "block_parts",
-        "factor",
-        "low",
-        "high",
+        "source", "weights", "starts", "factors", "shifts", "out", "residual", "offsets", "out_int8", "images",
+        "rows", "columns", "blocks", "segments", "segment_length", "source_image", "source_row", "source_pixel",
+        "out_image", "out_row", "out_pixel", "out_block", "residual_image", "residual_row", "residual_pixel",
+        "residual_block", "int8_image", "int8_row", "int8_pixel", "last_lanes", "last_bytes", "away", "row_parts",
+        "column_parts", "block_parts", "factor", "low", "high",
     )
     kind = Kind.INT8_PRODUCTS
     takes_activation = True
     pointer_bytes = {
-        "source": 1,
-        "weights": 1,
-        "starts": 4,
-        "factors": 4,
-        "shifts": 4,
-        "out": 4,
-        "residual": 4,
-        "offsets": 8,
+        "source": 1, "weights": 1, "starts": 4, "factors": 4, "shifts": 4, "out": 4, "residual": 4, "offsets": 8,
         "out_int8": 1,
     }
     size_counts = {
-        "images": 0,
-        "rows": 0,
-        "columns": 0,
-        "blocks": 0,
-        "segments": 0,
-        "segment_length": 0,
-        "source_image": 0,
-        "source_row": 0,
-        "source_pixel": 0,
-        "out_image": 0,
-        "out_row": 0,
-        "out_pixel": 0,
-        "out_block": 0,
-        "residual_image": 0,
-        "residual_row": 0,
-        "residual_pixel": 0,
-        "residual_block": 0,
-        "int8_image": 0,
-        "int8_row": 0,
-        "int8_pixel": 0,
-        "last_lanes": 0,
-        "last_bytes": 0,
-        "away": 0,
-        "row_parts": 0,
-        "column_parts": 0,
-        "block_parts": 0,
+        "images": 0, "rows": 0, "columns": 0, "blocks": 0, "segments": 0, "segment_length": 0, "source_image": 0,
+        "source_row": 0, "source_pixel": 0, "out_image": 0, "out_row": 0, "out_pixel": 0, "out_block": 0,
+        "residual_image": 0, "residual_row": 0, "residual_pixel": 0, "residual_block": 0, "int8_image": 0,
+        "int8_row": 0, "int8_pixel": 0, "last_lanes": 0, "last_bytes": 0, "away": 0, "row_parts": 0, "column_parts":
+        0, "block_parts": 0,
     }
-    optional = (
-        "out",
-        "residual",
-        "out_int8",
-    )
-    float_names = (
-        "factor",
-        "low",
-        "high",
-    )
+    optional = ("out", "residual", "out_int8", )
+    float_names = ("factor", "low", "high", )
     layout = Struct("@iiq3f9Q26q3f")
 
     def __init__(
-        self,
-        *,
-        source: P,
-        weights: P,
-        starts: P,
-        factors: P,
-        shifts: P,
-        out: P | None = None,
-        residual: P | None = None,
-        offsets: P,
-        out_int8: P | None = None,
-        images: int,
-        rows: int,
-        columns: int,
-        blocks: int,
-        segments: int,
-        segment_length: int,
-        source_image: int = 0,
-        source_row: int = 0,
-        source_pixel: int,
-        out_image: int = 0,
-        out_row: int = 0,
-        out_pixel: int = 0,
-        out_block: int = 0,
-        residual_image: int = 0,
-        residual_row: int = 0,
-        residual_pixel: int = 0,
-        residual_block: int = 0,
-        int8_image: int = 0,
-        int8_row: int = 0,
-        int8_pixel: int = 0,
-        last_lanes: int,
-        last_bytes: int,
-        away: int = 0,
-        row_parts: int = 1,
-        column_parts: int = 1,
-        block_parts: int = 1,
-        factor: float,
-        low: float,
-        high: float,
+        self, *, source: P, weights: P, starts: P, factors: P, shifts: P, out: P | None = None, residual: P | None =
+        None, offsets: P, out_int8: P | None = None, images: int, rows: int, columns: int, blocks: int, segments:
+        int, segment_length: int, source_image: int = 0, source_row: int = 0, source_pixel: int, out_image: int = 0,
+        out_row: int = 0, out_pixel: int = 0, out_block: int = 0, residual_image: int = 0, residual_row: int = 0,
+        residual_pixel: int = 0, residual_block: int = 0, int8_image: int = 0, int8_row: int = 0, int8_pixel: int =
+        0, last_lanes: int, last_bytes: int, away: int = 0, row_parts: int = 1, column_parts: int = 1, block_parts:
+        int = 1, factor: float, low: float, high: float,
     ) -> None:
         self.source = source
         self.weights = weights
@@ -9017,54 +4691,18 @@ class Int8Products(Arguments[P]):
         self.high = high
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.weights,
-            self.starts,
-            self.factors,
-            self.shifts,
-            self.out,
-            self.residual,
-            self.offsets,
-            self.out_int8,
-        )
+        return (self.source, self.weights, self.starts, self.factors, self.shifts, self.out, self.residual,
+            self.offsets, self.out_int8,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.images,
-            self.rows,
-            self.columns,
-            self.blocks,
-            self.segments,
-            self.segment_length,
-            self.source_image,
-            self.source_row,
-            self.source_pixel,
-            self.out_image,
-            self.out_row,
-            self.out_pixel,
-            self.out_block,
-            self.residual_image,
-            self.residual_row,
-            self.residual_pixel,
-            self.residual_block,
-            self.int8_image,
-            self.int8_row,
-            self.int8_pixel,
-            self.last_lanes,
-            self.last_bytes,
-            self.away,
-            self.row_parts,
-            self.column_parts,
-            self.block_parts,
-        )
+        return (self.images, self.rows, self.columns, self.blocks, self.segments, self.segment_length,
+            self.source_image, self.source_row, self.source_pixel, self.out_image, self.out_row, self.out_pixel,
+            self.out_block, self.residual_image, self.residual_row, self.residual_pixel, self.residual_block,
+            self.int8_image, self.int8_row, self.int8_pixel, self.last_lanes, self.last_bytes, self.away,
+            self.row_parts, self.column_parts, self.block_parts,)
 
     def floats(self) -> tuple[float, ...]:
-        return (
-            self.factor,
-            self.low,
-            self.high,
-        )
+        return (self.factor, self.low, self.high,)
 
 
 class Int8Depthwise(Arguments[P]):
@@ -9072,136 +4710,35 @@ class Int8Depthwise(Arguments[P]):
     4][column][lane][4 rows]."""
 
     __slots__ = (
-        "source",
-        "weights",
-        "starts",
-        "factors",
-        "shifts",
-        "out",
-        "residual",
-        "out_int8",
-        "images",
-        "rows",
-        "columns",
-        "blocks",
-        "window_h",
-        "window_w",
-        "stride_h",
-        "stride_w",
-        "dilation_h",
-        "dilation_w",
-        "source_image",
-        "source_row",
-        "source_pixel",
-        "out_image",
-        "out_row",
-        "out_pixel",
-        "out_block",
-        "residual_image",
-        "residual_row",
-        "residual_pixel",
-        "residual_block",
-        "int8_image",
-        "int8_row",
-        "int8_pixel",
-        "last_bytes",
-        "away",
-        "factor",
-        "low",
-        "high",
+        "source", "weights", "starts", "factors", "shifts", "out", "residual", "out_int8", "images", "rows",
+        "columns", "blocks", "window_h", "window_w", "stride_h", "stride_w", "dilation_h", "dilation_w",
+        "source_image", "source_row", "source_pixel", "out_image", "out_row", "out_pixel", "out_block",
+        "residual_image", "residual_row", "residual_pixel", "residual_block", "int8_image", "int8_row",
+        "int8_pixel", "last_bytes", "away", "factor", "low", "high",
     )
     kind = Kind.INT8_DEPTHWISE
     takes_activation = True
     pointer_bytes = {
-        "source": 1,
-        "weights": 1,
-        "starts": 4,
-        "factors": 4,
-        "shifts": 4,
-        "out": 4,
-        "residual": 4,
-        "out_int8": 1,
+        "source": 1, "weights": 1, "starts": 4, "factors": 4, "shifts": 4, "out": 4, "residual": 4, "out_int8": 1,
     }
     size_counts = {
-        "images": 0,
-        "rows": 0,
-        "columns": 0,
-        "blocks": 0,
-        "window_h": 0,
-        "window_w": 0,
-        "stride_h": 0,
-        "stride_w": 0,
-        "dilation_h": 0,
-        "dilation_w": 0,
-        "source_image": 0,
-        "source_row": 0,
-        "source_pixel": 0,
-        "out_image": 0,
-        "out_row": 0,
-        "out_pixel": 0,
-        "out_block": 0,
-        "residual_image": 0,
-        "residual_row": 0,
-        "residual_pixel": 0,
-        "residual_block": 0,
-        "int8_image": 0,
-        "int8_row": 0,
-        "int8_pixel": 0,
-        "last_bytes": 0,
-        "away": 0,
+        "images": 0, "rows": 0, "columns": 0, "blocks": 0, "window_h": 0, "window_w": 0, "stride_h": 0, "stride_w":
+        0, "dilation_h": 0, "dilation_w": 0, "source_image": 0, "source_row": 0, "source_pixel": 0, "out_image": 0,
+        "out_row": 0, "out_pixel": 0, "out_block": 0, "residual_image": 0, "residual_row": 0, "residual_pixel": 0,
+        "residual_block": 0, "int8_image": 0, "int8_row": 0, "int8_pixel": 0, "last_bytes": 0, "away": 0,
     }
-    optional = (
-        "out",
-        "residual",
-        "out_int8",
-    )
-    float_names = (
-        "factor",
-        "low",
-        "high",
-    )
+    optional = ("out", "residual", "out_int8", )
+    float_names = ("factor", "low", "high", )
     layout = Struct("@iiq3f8Q26q3f")
 
     def __init__(
-        self,
-        *,
-        source: P,
-        weights: P,
-        starts: P,
-        factors: P,
-        shifts: P,
-        out: P | None = None,
-        residual: P | None = None,
-        out_int8: P | None = None,
-        images: int,
-        rows: int,
-        columns: int,
-        blocks: int,
-        window_h: int,
-        window_w: int,
-        stride_h: int,
-        stride_w: int,
-        dilation_h: int,
-        dilation_w: int,
-        source_image: int,
-        source_row: int,
-        source_pixel: int,
-        out_image: int = 0,
-        out_row: int = 0,
-        out_pixel: int = 0,
-        out_block: int = 0,
-        residual_image: int = 0,
-        residual_row: int = 0,
-        residual_pixel: int = 0,
-        residual_block: int = 0,
-        int8_image: int = 0,
-        int8_row: int = 0,
-        int8_pixel: int = 0,
-        last_bytes: int,
-        away: int = 0,
-        factor: float,
-        low: float,
-        high: float,
+        self, *, source: P, weights: P, starts: P, factors: P, shifts: P, out: P | None = None, residual: P | None =
+        None, out_int8: P | None = None, images: int, rows: int, columns: int, blocks: int, window_h: int, window_w:
+        int, stride_h: int, stride_w: int, dilation_h: int, dilation_w: int, source_image: int, source_row: int,
+        source_pixel: int, out_image: int = 0, out_row: int = 0, out_pixel: int = 0, out_block: int = 0,
+        residual_image: int = 0, residual_row: int = 0, residual_pixel: int = 0, residual_block: int = 0,
+        int8_image: int = 0, int8_row: int = 0, int8_pixel: int = 0, last_bytes: int, away: int = 0, factor: float,
+        low: float, high: float,
     ) -> None:
         self.source = source
         self.weights = weights
@@ -9242,53 +4779,18 @@ class Int8Depthwise(Arguments[P]):
         self.high = high
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.weights,
-            self.starts,
-            self.factors,
-            self.shifts,
-            self.out,
-            self.residual,
-            self.out_int8,
-        )
+        return (self.source, self.weights, self.starts, self.factors, self.shifts, self.out, self.residual,
+            self.out_int8,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.images,
-            self.rows,
-            self.columns,
-            self.blocks,
-            self.window_h,
-            self.window_w,
-            self.stride_h,
-            self.stride_w,
-            self.dilation_h,
-            self.dilation_w,
-            self.source_image,
-            self.source_row,
-            self.source_pixel,
-            self.out_image,
-            self.out_row,
-            self.out_pixel,
-            self.out_block,
-            self.residual_image,
-            self.residual_row,
-            self.residual_pixel,
-            self.residual_block,
-            self.int8_image,
-            self.int8_row,
-            self.int8_pixel,
-            self.last_bytes,
-            self.away,
-        )
+        return (self.images, self.rows, self.columns, self.blocks, self.window_h, self.window_w, self.stride_h,
+            self.stride_w, self.dilation_h, self.dilation_w, self.source_image, self.source_row, self.source_pixel,
+            self.out_image, self.out_row, self.out_pixel, self.out_block, self.residual_image, self.residual_row,
+            self.residual_pixel, self.residual_block, self.int8_image, self.int8_row, self.int8_pixel,
+            self.last_bytes, self.away,)
 
     def floats(self) -> tuple[float, ...]:
-        return (
-            self.factor,
-            self.low,
-            self.high,
-        )
+        return (self.factor, self.low, self.high,)
 
 
 class ToInt8(Arguments[P]):
@@ -9296,75 +4798,26 @@ class ToInt8(Arguments[P]):
     by side, zeros behind the last."""
 
     __slots__ = (
-        "source",
-        "out",
-        "images",
-        "rows",
-        "columns",
-        "channels",
-        "source_image",
-        "source_row",
-        "source_pixel",
-        "source_block",
-        "source_channel",
-        "out_image",
-        "out_row",
-        "out_pixel",
-        "away",
-        "factor",
-        "low",
-        "high",
+        "source", "out", "images", "rows", "columns", "channels", "source_image", "source_row", "source_pixel",
+        "source_block", "source_channel", "out_image", "out_row", "out_pixel", "away", "factor", "low", "high",
     )
     kind = Kind.TO_INT8
     takes_activation = False
     pointer_bytes = {
-        "source": 4,
-        "out": 1,
+        "source": 4, "out": 1,
     }
     size_counts = {
-        "images": 0,
-        "rows": 0,
-        "columns": 0,
-        "channels": 0,
-        "source_image": 0,
-        "source_row": 0,
-        "source_pixel": 0,
-        "source_block": 0,
-        "source_channel": 0,
-        "out_image": 0,
-        "out_row": 0,
-        "out_pixel": 0,
-        "away": 0,
+        "images": 0, "rows": 0, "columns": 0, "channels": 0, "source_image": 0, "source_row": 0, "source_pixel": 0,
+        "source_block": 0, "source_channel": 0, "out_image": 0, "out_row": 0, "out_pixel": 0, "away": 0,
     }
     optional = ()
-    float_names = (
-        "factor",
-        "low",
-        "high",
-    )
+    float_names = ("factor", "low", "high", )
     layout = Struct("@iiq3f2Q13q3f")
 
     def __init__(
-        self,
-        *,
-        source: P,
-        out: P,
-        images: int,
-        rows: int,
-        columns: int,
-        channels: int,
-        source_image: int,
-        source_row: int,
-        source_pixel: int,
-        source_block: int,
-        source_channel: int,
-        out_image: int,
-        out_row: int,
-        out_pixel: int,
-        away: int,
-        factor: float,
-        low: float,
-        high: float,
+        self, *, source: P, out: P, images: int, rows: int, columns: int, channels: int, source_image: int,
+        source_row: int, source_pixel: int, source_block: int, source_channel: int, out_image: int, out_row: int,
+        out_pixel: int, away: int, factor: float, low: float, high: float,
     ) -> None:
         self.source = source
         self.out = out
@@ -9386,34 +4839,15 @@ class ToInt8(Arguments[P]):
         self.high = high
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.out,
-        )
+        return (self.source, self.out,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.images,
-            self.rows,
-            self.columns,
-            self.channels,
-            self.source_image,
-            self.source_row,
-            self.source_pixel,
-            self.source_block,
-            self.source_channel,
-            self.out_image,
-            self.out_row,
-            self.out_pixel,
-            self.away,
-        )
+        return (self.images, self.rows, self.columns, self.channels, self.source_image, self.source_row,
+            self.source_pixel, self.source_block, self.source_channel, self.out_image, self.out_row, self.out_pixel,
+            self.away,)
 
     def floats(self) -> tuple[float, ...]:
-        return (
-            self.factor,
-            self.low,
-            self.high,
-        )
+        return (self.factor, self.low, self.high,)
 
 
 class SumImages(Arguments[P]):
@@ -9422,134 +4856,35 @@ class SumImages(Arguments[P]):
     column. As floats, and as bytes as int8_products has them, or one of the two."""
 
     __slots__ = (
-        "source",
-        "factors",
-        "residual",
-        "added",
-        "offsets",
-        "out",
-        "out_int8",
-        "images",
-        "rows",
-        "columns",
-        "blocks",
-        "source_image",
-        "source_row",
-        "source_pixel",
-        "source_block",
-        "factors_image",
-        "factors_block",
-        "residual_image",
-        "residual_row",
-        "residual_pixel",
-        "residual_block",
-        "added_image",
-        "added_block",
-        "out_image",
-        "out_row",
-        "out_pixel",
-        "out_block",
-        "int8_image",
-        "int8_row",
-        "int8_pixel",
-        "last_bytes",
-        "away",
-        "factor",
-        "low",
-        "high",
+        "source", "factors", "residual", "added", "offsets", "out", "out_int8", "images", "rows", "columns",
+        "blocks", "source_image", "source_row", "source_pixel", "source_block", "factors_image", "factors_block",
+        "residual_image", "residual_row", "residual_pixel", "residual_block", "added_image", "added_block",
+        "out_image", "out_row", "out_pixel", "out_block", "int8_image", "int8_row", "int8_pixel", "last_bytes",
+        "away", "factor", "low", "high",
     )
     kind = Kind.SUM_IMAGES
     takes_activation = False
     pointer_bytes = {
-        "source": 4,
-        "factors": 4,
-        "residual": 4,
-        "added": 4,
-        "offsets": 8,
-        "out": 4,
-        "out_int8": 1,
+        "source": 4, "factors": 4, "residual": 4, "added": 4, "offsets": 8, "out": 4, "out_int8": 1,
     }
     size_counts = {
-        "images": 0,
-        "rows": 0,
-        "columns": 0,
-        "blocks": 0,
-        "source_image": 0,
-        "source_row": 0,
-        "source_pixel": 0,
-        "source_block": 0,
-        "factors_image": 0,
-        "factors_block": 0,
-        "residual_image": 0,
-        "residual_row": 0,
-        "residual_pixel": 0,
-        "residual_block": 0,
-        "added_image": 0,
-        "added_block": 0,
-        "out_image": 0,
-        "out_row": 0,
-        "out_pixel": 0,
-        "out_block": 0,
-        "int8_image": 0,
-        "int8_row": 0,
-        "int8_pixel": 0,
-        "last_bytes": 0,
-        "away": 0,
+        "images": 0, "rows": 0, "columns": 0, "blocks": 0, "source_image": 0, "source_row": 0, "source_pixel": 0,
+        "source_block": 0, "factors_image": 0, "factors_block": 0, "residual_image": 0, "residual_row": 0,
+        "residual_pixel": 0, "residual_block": 0, "added_image": 0, "added_block": 0, "out_image": 0, "out_row": 0,
+        "out_pixel": 0, "out_block": 0, "int8_image": 0, "int8_row": 0, "int8_pixel": 0, "last_bytes": 0, "away": 0,
     }
-    optional = (
-        "source",
-        "factors",
-        "residual",
-        "added",
-        "offsets",
-        "out",
-        "out_int8",
-    )
-    float_names = (
-        "factor",
-        "low",
-        "high",
-    )
+    optional = ("source", "factors", "residual", "added", "offsets", "out", "out_int8", )
+    float_names = ("factor", "low", "high", )
     layout = Struct("@iiq3f7Q25q3f")
 
     def __init__(
-        self,
-        *,
-        source: P | None = None,
-        factors: P | None = None,
-        residual: P | None = None,
-        added: P | None = None,
-        offsets: P | None = None,
-        out: P | None = None,
-        out_int8: P | None = None,
-        images: int,
-        rows: int,
-        columns: int,
-        blocks: int,
-        source_image: int = 0,
-        source_row: int = 0,
-        source_pixel: int = 0,
-        source_block: int = 0,
-        factors_image: int = 0,
-        factors_block: int = 0,
-        residual_image: int = 0,
-        residual_row: int = 0,
-        residual_pixel: int = 0,
-        residual_block: int = 0,
-        added_image: int = 0,
-        added_block: int = 0,
-        out_image: int = 0,
-        out_row: int = 0,
-        out_pixel: int = 0,
-        out_block: int = 0,
-        int8_image: int = 0,
-        int8_row: int = 0,
-        int8_pixel: int = 0,
-        last_bytes: int,
-        away: int = 0,
-        factor: float,
-        low: float,
-        high: float,
+        self, *, source: P | None = None, factors: P | None = None, residual: P | None = None, added: P | None =
+        None, offsets: P | None = None, out: P | None = None, out_int8: P | None = None, images: int, rows: int,
+        columns: int, blocks: int, source_image: int = 0, source_row: int = 0, source_pixel: int = 0, source_block:
+        int = 0, factors_image: int = 0, factors_block: int = 0, residual_image: int = 0, residual_row: int = 0,
+        residual_pixel: int = 0, residual_block: int = 0, added_image: int = 0, added_block: int = 0, out_image: int
+        = 0, out_row: int = 0, out_pixel: int = 0, out_block: int = 0, int8_image: int = 0, int8_row: int = 0,
+        int8_pixel: int = 0, last_bytes: int, away: int = 0, factor: float, low: float, high: float,
     ) -> None:
         self.source = source
         self.factors = factors
@@ -9588,66 +4923,24 @@ class SumImages(Arguments[P]):
         self.high = high
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.factors,
-            self.residual,
-            self.added,
-            self.offsets,
-            self.out,
-            self.out_int8,
-        )
+        return (self.source, self.factors, self.residual, self.added, self.offsets, self.out, self.out_int8,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.images,
-            self.rows,
-            self.columns,
-            self.blocks,
-            self.source_image,
-            self.source_row,
-            self.source_pixel,
-            self.source_block,
-            self.factors_image,
-            self.factors_block,
-            self.residual_image,
-            self.residual_row,
-            self.residual_pixel,
-            self.residual_block,
-            self.added_image,
-            self.added_block,
-            self.out_image,
-            self.out_row,
-            self.out_pixel,
-            self.out_block,
-            self.int8_image,
-            self.int8_row,
-            self.int8_pixel,
-            self.last_bytes,
-            self.away,
-        )
+        return (self.images, self.rows, self.columns, self.blocks, self.source_image, self.source_row,
+            self.source_pixel, self.source_block, self.factors_image, self.factors_block, self.residual_image,
+            self.residual_row, self.residual_pixel, self.residual_block, self.added_image, self.added_block,
+            self.out_image, self.out_row, self.out_pixel, self.out_block, self.int8_image, self.int8_row,
+            self.int8_pixel, self.last_bytes, self.away,)
 
     def floats(self) -> tuple[float, ...]:
-        return (
-            self.factor,
-            self.low,
-            self.high,
-        )
+        return (self.factor, self.low, self.high,)
 
 
 class Int8Halo(Arguments[P]):
     """Bytes of zero around images of rows and columns, both with their halo."""
 
     __slots__ = (
-        "out",
-        "images",
-        "rows",
-        "columns",
-        "top",
-        "bottom",
-        "left",
-        "right",
-        "out_pixel",
+        "out", "images", "rows", "columns", "top", "bottom", "left", "right", "out_pixel",
     )
     kind = Kind.INT8_HALO
     takes_activation = False
@@ -9655,30 +4948,14 @@ class Int8Halo(Arguments[P]):
         "out": 1,
     }
     size_counts = {
-        "images": 0,
-        "rows": 0,
-        "columns": 0,
-        "top": 0,
-        "bottom": 0,
-        "left": 0,
-        "right": 0,
-        "out_pixel": 0,
+        "images": 0, "rows": 0, "columns": 0, "top": 0, "bottom": 0, "left": 0, "right": 0, "out_pixel": 0,
     }
     optional = ()
     float_names = ()
     layout = Struct("@iiq3f1Q8q")
 
     def __init__(
-        self,
-        *,
-        out: P,
-        images: int,
-        rows: int,
-        columns: int,
-        top: int,
-        bottom: int,
-        left: int,
-        right: int,
+        self, *, out: P, images: int, rows: int, columns: int, top: int, bottom: int, left: int, right: int,
         out_pixel: int,
     ) -> None:
         self.out = out
@@ -9695,16 +4972,7 @@ class Int8Halo(Arguments[P]):
         return (self.out,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.images,
-            self.rows,
-            self.columns,
-            self.top,
-            self.bottom,
-            self.left,
-            self.right,
-            self.out_pixel,
-        )
+        return (self.images, self.rows, self.columns, self.top, self.bottom, self.left, self.right, self.out_pixel,)
 
     def floats(self) -> tuple[float, ...]:
         return ()
@@ -9715,51 +4983,23 @@ class RoundToSteps(Arguments[P]):
     factor, from low to high, rounded with ties away from zero if `away`, else to even."""
 
     __slots__ = (
-        "source",
-        "out",
-        "count",
-        "away",
-        "factor",
-        "limit",
-        "low",
-        "high",
-        "multiplier",
-        "divisor",
+        "source", "out", "count", "away", "factor", "limit", "low", "high", "multiplier", "divisor",
     )
     kind = Kind.ROUND_TO_STEPS
     takes_activation = False
     pointer_bytes = {
-        "source": 4,
-        "out": 4,
+        "source": 4, "out": 4,
     }
     size_counts = {
-        "count": 0,
-        "away": 0,
+        "count": 0, "away": 0,
     }
     optional = ()
-    float_names = (
-        "factor",
-        "limit",
-        "low",
-        "high",
-        "multiplier",
-        "divisor",
-    )
+    float_names = ("factor", "limit", "low", "high", "multiplier", "divisor", )
     layout = Struct("@iiq3f2Q2q6f")
 
     def __init__(
-        self,
-        *,
-        source: P,
-        out: P,
-        count: int,
-        away: int,
-        factor: float,
-        limit: float,
-        low: float,
-        high: float,
-        multiplier: float,
-        divisor: float,
+        self, *, source: P, out: P, count: int, away: int, factor: float, limit: float, low: float, high: float,
+        multiplier: float, divisor: float,
     ) -> None:
         self.source = source
         self.out = out
@@ -9773,26 +5013,13 @@ class RoundToSteps(Arguments[P]):
         self.divisor = divisor
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.out,
-        )
+        return (self.source, self.out,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.count,
-            self.away,
-        )
+        return (self.count, self.away,)
 
     def floats(self) -> tuple[float, ...]:
-        return (
-            self.factor,
-            self.limit,
-            self.low,
-            self.high,
-            self.multiplier,
-            self.divisor,
-        )
+        return (self.factor, self.limit, self.low, self.high, self.multiplier, self.divisor,)
 
 
 class PackInt8(Arguments[P]):
@@ -9800,53 +5027,25 @@ class PackInt8(Arguments[P]):
     zeros where there are none."""
 
     __slots__ = (
-        "source",
-        "out",
-        "outputs",
-        "channels",
-        "taps",
-        "segments",
-        "segment_length",
-        "pixel",
-        "source_output",
-        "source_channel",
-        "source_tap",
+        "source", "out", "outputs", "channels", "taps", "segments", "segment_length", "pixel", "source_output",
+        "source_channel", "source_tap",
     )
     kind = Kind.PACK_INT8
     takes_activation = False
     pointer_bytes = {
-        "source": 1,
-        "out": 1,
+        "source": 1, "out": 1,
     }
     size_counts = {
-        "outputs": 0,
-        "channels": 0,
-        "taps": 0,
-        "segments": 0,
-        "segment_length": 0,
-        "pixel": 0,
-        "source_output": 0,
-        "source_channel": 0,
-        "source_tap": 0,
+        "outputs": 0, "channels": 0, "taps": 0, "segments": 0, "segment_length": 0, "pixel": 0, "source_output": 0,
+        "source_channel": 0, "source_tap": 0,
     }
     optional = ()
     float_names = ()
     layout = Struct("@iiq3f2Q9q")
 
     def __init__(
-        self,
-        *,
-        source: P,
-        out: P,
-        outputs: int,
-        channels: int,
-        taps: int,
-        segments: int,
-        segment_length: int,
-        pixel: int,
-        source_output: int,
-        source_channel: int,
-        source_tap: int,
+        self, *, source: P, out: P, outputs: int, channels: int, taps: int, segments: int, segment_length: int,
+        pixel: int, source_output: int, source_channel: int, source_tap: int,
     ) -> None:
         self.source = source
         self.out = out
@@ -9861,23 +5060,11 @@ class PackInt8(Arguments[P]):
         self.source_tap = source_tap
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.out,
-        )
+        return (self.source, self.out,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.outputs,
-            self.channels,
-            self.taps,
-            self.segments,
-            self.segment_length,
-            self.pixel,
-            self.source_output,
-            self.source_channel,
-            self.source_tap,
-        )
+        return (self.outputs, self.channels, self.taps, self.segments, self.segment_length, self.pixel,
+            self.source_output, self.source_channel, self.source_tap,)
 
     def floats(self) -> tuple[float, ...]:
         return ()
@@ -9889,98 +5076,29 @@ class ProjectedLstm(Arguments[P]):
     scratch: size and fed_back for each sequence."""
 
     __slots__ = (
-        "source",
-        "weights",
-        "projection",
-        "bias",
-        "initial_out",
-        "initial_cell",
-        "out",
-        "hidden",
-        "cell",
-        "gates",
-        "activated",
-        "starts",
-        "row_of",
-        "scratch",
-        "steps",
-        "size",
-        "fed_back",
-        "task_sequences",
-        "peepholes",
-        "gate_activation",
-        "cell_activation",
-        "candidate_activation",
-        "projection_activation",
-        "rows",
-        "sequences",
+        "source", "weights", "projection", "bias", "initial_out", "initial_cell", "out", "hidden", "cell", "gates",
+        "activated", "starts", "row_of", "scratch", "steps", "size", "fed_back", "task_sequences", "peepholes",
+        "gate_activation", "cell_activation", "candidate_activation", "projection_activation", "rows", "sequences",
     )
     kind = Kind.PROJECTED_LSTM
     takes_activation = False
     pointer_bytes = {
-        "source": 4,
-        "weights": 4,
-        "projection": 4,
-        "bias": 4,
-        "initial_out": 4,
-        "initial_cell": 4,
-        "out": 4,
-        "hidden": 4,
-        "cell": 4,
-        "gates": 4,
-        "activated": 4,
-        "starts": 8,
-        "row_of": 8,
-        "scratch": 4,
+        "source": 4, "weights": 4, "projection": 4, "bias": 4, "initial_out": 4, "initial_cell": 4, "out": 4,
+        "hidden": 4, "cell": 4, "gates": 4, "activated": 4, "starts": 8, "row_of": 8, "scratch": 4,
     }
     size_counts = {
-        "steps": 0,
-        "size": 0,
-        "fed_back": 0,
-        "task_sequences": 0,
-        "peepholes": 0,
-        "gate_activation": 0,
-        "cell_activation": 0,
-        "candidate_activation": 0,
-        "projection_activation": 0,
-        "rows": 0,
-        "sequences": 0,
+        "steps": 0, "size": 0, "fed_back": 0, "task_sequences": 0, "peepholes": 0, "gate_activation": 0,
+        "cell_activation": 0, "candidate_activation": 0, "projection_activation": 0, "rows": 0, "sequences": 0,
     }
-    optional = (
-        "initial_out",
-        "initial_cell",
-    )
+    optional = ("initial_out", "initial_cell", )
     float_names = ()
     layout = Struct("@iiq3f14Q11q")
 
     def __init__(
-        self,
-        *,
-        source: P,
-        weights: P,
-        projection: P,
-        bias: P,
-        initial_out: P | None = None,
-        initial_cell: P | None = None,
-        out: P,
-        hidden: P,
-        cell: P,
-        gates: P,
-        activated: P,
-        starts: P,
-        row_of: P,
-        scratch: P,
-        steps: int,
-        size: int,
-        fed_back: int,
-        task_sequences: int,
-        peepholes: int,
-        gate_activation: int,
-        cell_activation: int,
-        candidate_activation: int,
-        projection_activation: int,
-        rows: int,
-        sequences: int,
+        self, *, source: P, weights: P, projection: P, bias: P, initial_out: P | None = None, initial_cell: P | None
+        = None, out: P, hidden: P, cell: P, gates: P, activated: P, starts: P, row_of: P, scratch: P, steps: int,
+        size: int, fed_back: int, task_sequences: int, peepholes: int, gate_activation: int, cell_activation: int,
+        candidate_activation: int, projection_activation: int, rows: int, sequences: int,
     ) -> None:
         self.source = source
         self.weights = weights
@@ -10009,37 +5127,12 @@ class ProjectedLstm(Arguments[P]):
         self.sequences = sequences
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.weights,
-            self.projection,
-            self.bias,
-            self.initial_out,
-            self.initial_cell,
-            self.out,
-            self.hidden,
-            self.cell,
-            self.gates,
-            self.activated,
-            self.starts,
-            self.row_of,
-            self.scratch,
-        )
+        return (self.source, self.weights, self.projection, self.bias, self.initial_out, self.initial_cell,
+            self.out, self.hidden, self.cell, self.gates, self.activated, self.starts, self.row_of, self.scratch,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.steps,
-            self.size,
-            self.fed_back,
-            self.task_sequences,
-            self.peepholes,
-            self.gate_activation,
-            self.cell_activation,
-            self.candidate_activation,
-            self.projection_activation,
-            self.rows,
-            self.sequences,
-        )
+        return (self.steps, self.size, self.fed_back, self.task_sequences, self.peepholes, self.gate_activation,
+            self.cell_activation, self.candidate_activation, self.projection_activation, self.rows, self.sequences,)
 
     def floats(self) -> tuple[float, ...]:
         return ()
@@ -10051,119 +5144,35 @@ class ProjectedLstmGradient(Arguments[P]):
     rows as source; scratch: 6 size and fed_back for each sequence."""
 
     __slots__ = (
-        "out_grad",
-        "weights",
-        "projection",
-        "bias",
-        "initial_out",
-        "initial_cell",
-        "out",
-        "cell",
-        "gates",
-        "activated",
-        "starts",
-        "row_of",
-        "scratch",
-        "source_grad",
-        "projected_grad",
-        "out_before",
-        "cell_before",
-        "initial_out_grad",
-        "initial_cell_grad",
-        "steps",
-        "size",
-        "fed_back",
-        "task_sequences",
-        "peepholes",
-        "gate_activation",
-        "cell_activation",
-        "candidate_activation",
-        "projection_activation",
-        "only_later",
-        "rows",
+        "out_grad", "weights", "projection", "bias", "initial_out", "initial_cell", "out", "cell", "gates",
+        "activated", "starts", "row_of", "scratch", "source_grad", "projected_grad", "out_before", "cell_before",
+        "initial_out_grad", "initial_cell_grad", "steps", "size", "fed_back", "task_sequences", "peepholes",
+        "gate_activation", "cell_activation", "candidate_activation", "projection_activation", "only_later", "rows",
         "sequences",
     )
     kind = Kind.PROJECTED_LSTM_GRADIENT
     takes_activation = False
     pointer_bytes = {
-        "out_grad": 4,
-        "weights": 4,
-        "projection": 4,
-        "bias": 4,
-        "initial_out": 4,
-        "initial_cell": 4,
-        "out": 4,
-        "cell": 4,
-        "gates": 4,
-        "activated": 4,
-        "starts": 8,
-        "row_of": 8,
-        "scratch": 4,
-        "source_grad": 4,
-        "projected_grad": 4,
-        "out_before": 4,
-        "cell_before": 4,
-        "initial_out_grad": 4,
-        "initial_cell_grad": 4,
+        "out_grad": 4, "weights": 4, "projection": 4, "bias": 4, "initial_out": 4, "initial_cell": 4, "out": 4,
+        "cell": 4, "gates": 4, "activated": 4, "starts": 8, "row_of": 8, "scratch": 4, "source_grad": 4,
+        "projected_grad": 4, "out_before": 4, "cell_before": 4, "initial_out_grad": 4, "initial_cell_grad": 4,
     }
     size_counts = {
-        "steps": 0,
-        "size": 0,
-        "fed_back": 0,
-        "task_sequences": 0,
-        "peepholes": 0,
-        "gate_activation": 0,
-        "cell_activation": 0,
-        "candidate_activation": 0,
-        "projection_activation": 0,
-        "only_later": 0,
-        "rows": 0,
+        "steps": 0, "size": 0, "fed_back": 0, "task_sequences": 0, "peepholes": 0, "gate_activation": 0,
+        "cell_activation": 0, "candidate_activation": 0, "projection_activation": 0, "only_later": 0, "rows": 0,
         "sequences": 0,
     }
-    optional = (
-        "initial_out",
-        "initial_cell",
-        "cell_before",
-        "initial_out_grad",
-        "initial_cell_grad",
-    )
+    optional = ("initial_out", "initial_cell", "cell_before", "initial_out_grad", "initial_cell_grad", )
     float_names = ()
     layout = Struct("@iiq3f19Q12q")
 
     def __init__(
-        self,
-        *,
-        out_grad: P,
-        weights: P,
-        projection: P,
-        bias: P,
-        initial_out: P | None = None,
-        initial_cell: P | None = None,
-        out: P,
-        cell: P,
-        gates: P,
-        activated: P,
-        starts: P,
-        row_of: P,
-        scratch: P,
-        source_grad: P,
-        projected_grad: P,
-        out_before: P,
-        cell_before: P | None = None,
-        initial_out_grad: P | None = None,
-        initial_cell_grad: P | None = None,
-        steps: int,
-        size: int,
-        fed_back: int,
-        task_sequences: int,
-        peepholes: int,
-        gate_activation: int,
-        cell_activation: int,
-        candidate_activation: int,
-        projection_activation: int,
-        only_later: int,
-        rows: int,
-        sequences: int,
+        self, *, out_grad: P, weights: P, projection: P, bias: P, initial_out: P | None = None, initial_cell: P |
+        None = None, out: P, cell: P, gates: P, activated: P, starts: P, row_of: P, scratch: P, source_grad: P,
+        projected_grad: P, out_before: P, cell_before: P | None = None, initial_out_grad: P | None = None,
+        initial_cell_grad: P | None = None, steps: int, size: int, fed_back: int, task_sequences: int, peepholes:
+        int, gate_activation: int, cell_activation: int, candidate_activation: int, projection_activation: int,
+        only_later: int, rows: int, sequences: int,
     ) -> None:
         self.out_grad = out_grad
         self.weights = weights
@@ -10198,43 +5207,15 @@ class ProjectedLstmGradient(Arguments[P]):
         self.sequences = sequences
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.out_grad,
-            self.weights,
-            self.projection,
-            self.bias,
-            self.initial_out,
-            self.initial_cell,
-            self.out,
-            self.cell,
-            self.gates,
-            self.activated,
-            self.starts,
-            self.row_of,
-            self.scratch,
-            self.source_grad,
-            self.projected_grad,
-            self.out_before,
-            self.cell_before,
-            self.initial_out_grad,
-            self.initial_cell_grad,
-        )
+        return (self.out_grad, self.weights, self.projection, self.bias, self.initial_out, self.initial_cell,
+            self.out, self.cell, self.gates, self.activated, self.starts, self.row_of, self.scratch,
+            self.source_grad, self.projected_grad, self.out_before, self.cell_before, self.initial_out_grad,
+            self.initial_cell_grad,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.steps,
-            self.size,
-            self.fed_back,
-            self.task_sequences,
-            self.peepholes,
-            self.gate_activation,
-            self.cell_activation,
-            self.candidate_activation,
-            self.projection_activation,
-            self.only_later,
-            self.rows,
-            self.sequences,
-        )
+        return (self.steps, self.size, self.fed_back, self.task_sequences, self.peepholes, self.gate_activation,
+            self.cell_activation, self.candidate_activation, self.projection_activation, self.only_later, self.rows,
+            self.sequences,)
 
     def floats(self) -> tuple[float, ...]:
         return ()
@@ -10246,92 +5227,29 @@ class Multiply(Arguments[P]):
     * inner * column_parts * row_parts parts, and any number of tasks."""
 
     __slots__ = (
-        "source",
-        "other",
-        "out",
-        "scratch",
-        "rows",
-        "depth",
-        "columns",
-        "source_row",
-        "source_column",
-        "other_row",
-        "other_column",
-        "out_row",
-        "outer",
-        "inner",
-        "source_outer",
-        "source_inner",
-        "other_outer",
-        "other_inner",
-        "out_outer",
-        "out_inner",
-        "column_parts",
-        "row_parts",
-        "turned",
-        "task_scratch",
+        "source", "other", "out", "scratch", "rows", "depth", "columns", "source_row", "source_column", "other_row",
+        "other_column", "out_row", "outer", "inner", "source_outer", "source_inner", "other_outer", "other_inner",
+        "out_outer", "out_inner", "column_parts", "row_parts", "turned", "task_scratch",
     )
     kind = Kind.MULTIPLY
     takes_activation = True
     pointer_bytes = {
-        "source": 4,
-        "other": 4,
-        "out": 4,
-        "scratch": 4,
+        "source": 4, "other": 4, "out": 4, "scratch": 4,
     }
     size_counts = {
-        "rows": 0,
-        "depth": 0,
-        "columns": 0,
-        "source_row": 0,
-        "source_column": 0,
-        "other_row": 0,
-        "other_column": 0,
-        "out_row": 0,
-        "outer": 0,
-        "inner": 0,
-        "source_outer": 0,
-        "source_inner": 0,
-        "other_outer": 0,
-        "other_inner": 0,
-        "out_outer": 0,
-        "out_inner": 0,
-        "column_parts": 0,
-        "row_parts": 0,
-        "turned": 0,
-        "task_scratch": 0,
+        "rows": 0, "depth": 0, "columns": 0, "source_row": 0, "source_column": 0, "other_row": 0, "other_column": 0,
+        "out_row": 0, "outer": 0, "inner": 0, "source_outer": 0, "source_inner": 0, "other_outer": 0, "other_inner":
+        0, "out_outer": 0, "out_inner": 0, "column_parts": 0, "row_parts": 0, "turned": 0, "task_scratch": 0,
     }
     optional = ()
     float_names = ()
     layout = Struct("@iiq3f4Q20q")
 
     def __init__(
-        self,
-        *,
-        source: P,
-        other: P,
-        out: P,
-        scratch: P,
-        rows: int,
-        depth: int,
-        columns: int,
-        source_row: int,
-        source_column: int,
-        other_row: int,
-        other_column: int,
-        out_row: int,
-        outer: int = 1,
-        inner: int = 1,
-        source_outer: int = 0,
-        source_inner: int = 0,
-        other_outer: int = 0,
-        other_inner: int = 0,
-        out_outer: int = 0,
-        out_inner: int = 0,
-        column_parts: int,
-        row_parts: int,
-        turned: int,
-        task_scratch: int,
+        self, *, source: P, other: P, out: P, scratch: P, rows: int, depth: int, columns: int, source_row: int,
+        source_column: int, other_row: int, other_column: int, out_row: int, outer: int = 1, inner: int = 1,
+        source_outer: int = 0, source_inner: int = 0, other_outer: int = 0, other_inner: int = 0, out_outer: int =
+        0, out_inner: int = 0, column_parts: int, row_parts: int, turned: int, task_scratch: int,
     ) -> None:
         self.source = source
         self.other = other
@@ -10359,36 +5277,13 @@ class Multiply(Arguments[P]):
         self.task_scratch = task_scratch
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.other,
-            self.out,
-            self.scratch,
-        )
+        return (self.source, self.other, self.out, self.scratch,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.rows,
-            self.depth,
-            self.columns,
-            self.source_row,
-            self.source_column,
-            self.other_row,
-            self.other_column,
-            self.out_row,
-            self.outer,
-            self.inner,
-            self.source_outer,
-            self.source_inner,
-            self.other_outer,
-            self.other_inner,
-            self.out_outer,
-            self.out_inner,
-            self.column_parts,
-            self.row_parts,
-            self.turned,
-            self.task_scratch,
-        )
+        return (self.rows, self.depth, self.columns, self.source_row, self.source_column, self.other_row,
+            self.other_column, self.out_row, self.outer, self.inner, self.source_outer, self.source_inner,
+            self.other_outer, self.other_inner, self.out_outer, self.out_inner, self.column_parts, self.row_parts,
+            self.turned, self.task_scratch,)
 
     def floats(self) -> tuple[float, ...]:
         return ()
@@ -10399,83 +5294,28 @@ class PoolHalves(Arguments[P]):
     reaches the image."""
 
     __slots__ = (
-        "source",
-        "out",
-        "images",
-        "rows",
-        "columns",
-        "blocks",
-        "lanes",
-        "window_h",
-        "window_w",
-        "stride_h",
-        "stride_w",
-        "pad_top",
-        "pad_left",
-        "source_height",
-        "source_width",
-        "source_image",
-        "source_row",
-        "source_block",
-        "out_image",
-        "out_row",
-        "out_block",
+        "source", "out", "images", "rows", "columns", "blocks", "lanes", "window_h", "window_w", "stride_h",
+        "stride_w", "pad_top", "pad_left", "source_height", "source_width", "source_image", "source_row",
+        "source_block", "out_image", "out_row", "out_block",
     )
     kind = Kind.POOL_HALVES
     takes_activation = False
     pointer_bytes = {
-        "source": 2,
-        "out": 2,
+        "source": 2, "out": 2,
     }
     size_counts = {
-        "images": 0,
-        "rows": 0,
-        "columns": 0,
-        "blocks": 0,
-        "lanes": 0,
-        "window_h": 0,
-        "window_w": 0,
-        "stride_h": 0,
-        "stride_w": 0,
-        "pad_top": 0,
-        "pad_left": 0,
-        "source_height": 0,
-        "source_width": 0,
-        "source_image": 0,
-        "source_row": 0,
-        "source_block": 0,
-        "out_image": 0,
-        "out_row": 0,
-        "out_block": 0,
+        "images": 0, "rows": 0, "columns": 0, "blocks": 0, "lanes": 0, "window_h": 0, "window_w": 0, "stride_h": 0,
+        "stride_w": 0, "pad_top": 0, "pad_left": 0, "source_height": 0, "source_width": 0, "source_image": 0,
+        "source_row": 0, "source_block": 0, "out_image": 0, "out_row": 0, "out_block": 0,
     }
     optional = ()
     float_names = ()
     layout = Struct("@iiq3f2Q19q")
 
     def __init__(
-        self,
-        *,
-        source: P,
-        out: P,
-        images: int,
-        rows: int,
-        columns: int,
-        blocks: int,
-        lanes: int,
-        window_h: int,
-        window_w: int,
-        stride_h: int,
-        stride_w: int,
-        pad_top: int,
-        pad_left: int,
-        source_height: int,
-        source_width: int,
-        source_image: int,
-        source_row: int,
-        source_block: int,
-        out_image: int,
-        out_row: int,
-        out_block: int,
+        self, *, source: P, out: P, images: int, rows: int, columns: int, blocks: int, lanes: int, window_h: int,
+        window_w: int, stride_h: int, stride_w: int, pad_top: int, pad_left: int, source_height: int, source_width:
+        int, source_image: int, source_row: int, source_block: int, out_image: int, out_row: int, out_block: int,
     ) -> None:
         self.source = source
         self.out = out
@@ -10500,33 +5340,13 @@ class PoolHalves(Arguments[P]):
         self.out_block = out_block
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (
-            self.source,
-            self.out,
-        )
+        return (self.source, self.out,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (
-            self.images,
-            self.rows,
-            self.columns,
-            self.blocks,
-            self.lanes,
-            self.window_h,
-            self.window_w,
-            self.stride_h,
-            self.stride_w,
-            self.pad_top,
-            self.pad_left,
-            self.source_height,
-            self.source_width,
-            self.source_image,
-            self.source_row,
-            self.source_block,
-            self.out_image,
-            self.out_row,
-            self.out_block,
-        )
+        return (self.images, self.rows, self.columns, self.blocks, self.lanes, self.window_h, self.window_w,
+            self.stride_h, self.stride_w, self.pad_top, self.pad_left, self.source_height, self.source_width,
+            self.source_image, self.source_row, self.source_block, self.out_image, self.out_row, self.out_block,)
 
     def floats(self) -> tuple[float, ...]:
         return ()
+
