@@ -82,8 +82,14 @@ class Model:
                     assert self._reopen is not None
                     files = self._reopen()
                     self._program, self._files, self._mutation = files.program, files, files.program.mutation
-        self._start = None
+        self._leave_start()
         return files
+
+    def _leave_start(self) -> None:
+        """Be an ordinary model from now on, with the parameters in the scope if there has been a run."""
+        start, self._start = self._start, None
+        if start is not None and start.regions:
+            _ = self.executor
 
     @property
     def program(self) -> Program:
@@ -100,7 +106,8 @@ class Model:
     @property
     def scope(self) -> Scope:
         """The scope of its parameters, which enter it at the first run."""
-        self._start = self._origin = None  # parameters that are set there count
+        self._leave_start()
+        self._origin = None  # parameters that are set there count
         return self._parameters
 
     @property

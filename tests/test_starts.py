@@ -205,6 +205,23 @@ def test_parameters_that_are_set_count(model: Path) -> None:
     assert np.abs(outputs(started, {"x": batch()})[1] - first[1]).max() > 0.01
 
 
+def look_at_program(model: Model) -> None:
+    _ = model.program
+
+
+@pytest.mark.parametrize("before", [lambda model: None, look_at_program], ids=["at once", "after the program"])
+def test_parameters_are_in_the_scope_after_a_run(model: Path, before: Callable[[Model], None]) -> None:
+    kept(model, {"x": batch()})
+    started = fluidtool.load(model)
+    started.run({"x": batch()})
+    assert started.start is not None
+    before(started)
+    found = started.scope.find_var("hidden.w_0")
+    assert found is not None and found.get_tensor().shape() == [6, 10]
+    found.get_tensor().set(np.zeros((6, 10), np.float32))
+    same(outputs(started, {"x": batch()})[1:], [np.zeros((3, 3), np.float32)])
+
+
 def test_a_program_that_is_changed_counts(model: Path) -> None:
     kept(model, {"x": batch()})
     started = fluidtool.load(model)
