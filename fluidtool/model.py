@@ -254,7 +254,8 @@ class Model:
         region = self.executor.plan(program, names, True).block(0).sole
         if origin is None or region is None or names != self.fetches or program.mutation != self._mutation:
             return
-        keep_start(origin, files, [self.declared(name) for name in self.feeds], names, region, feed)
+        if all(name in program.global_block().vars for name in self.feeds):
+            keep_start(origin, files, [self.declared(name) for name in self.feeds], names, region, feed)
 
     def __call__(self, *values: Any, **feed: Any) -> Outputs:
         """The outputs for `model(x)`, `model(image=x)` or `model({"image": x})`; values by position are the inputs in order.

@@ -64,7 +64,7 @@ def packed_up(region: NativeRegion, file_name: Named) -> bytes | None:
     numbers: dict[int, int] = {}  # of the constants, by the identity of their arrays
     places: list[tuple[int, int, int]] = []  # the constant, the word of all steps, the bytes behind its first
     arena: list[tuple[int, int]] = []  # the word of all steps, the bytes behind the first of the arena
-    steps, start, width = region.steps, first_byte(region.arena), region.steps.shape[1]
+    steps, start, width = region.steps.copy(), first_byte(region.arena), region.steps.shape[1]
     for buffer, mentioned in mentions(region.kernel_calls).items():
         words = [(step * width + at, offset) for step, at, offset in mentioned]
         if buffer.role == "arena":
@@ -77,6 +77,7 @@ def packed_up(region: NativeRegion, file_name: Named) -> bytes | None:
                     return None
                 constants.append(place)
             places += [(number, word, offset) for word, offset in words]
+        steps.flat[[word for word, _ in words]] = 0
     description = {
         "steps": (steps.tobytes(), *steps.shape),
         "arena": (region.arena.size, np.array(arena, np.int64).tobytes()),
