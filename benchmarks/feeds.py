@@ -15,6 +15,6 @@ def with_lod(model: Any, inputs: Mapping[str, np.ndarray[Any, Any]], count: int 
     feeds: dict[str, Any] = {}
     for name, array in inputs.items():
         rows = np.concatenate([array] * count)
-        lod_level = model.program.global_block().vars[name].lod_level
+        lod_level = model.declared(name).lod_level
         feeds[name] = LoDTensor(rows, [list(range(0, len(rows) + 1, len(array)))]) if lod_level else rows
     return feeds

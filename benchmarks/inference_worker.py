@@ -28,7 +28,7 @@ def resident() -> tuple[float, float]:
 
 def arena(model: Any) -> int | None:
     """Bytes of activations that the native engine keeps for what the model was run with; None without it."""
-    from fluidtool.runtime.engines.native.compiler import NativeRegion
+    from fluidtool.runtime.engines.native.region import NativeRegion
     from fluidtool.runtime.partition import Region
 
     work = model.executor.plan(model.program, model.fetches, True).block(0).work

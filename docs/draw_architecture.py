@@ -136,7 +136,7 @@ BOXES = {
         1,
         6,
         "NativeRegion.run",
-        "fluidtool/runtime/engines/native/compiler.py",
+        "fluidtool/runtime/engines/native/region.py",
         ("addresses of inputs and outputs,", "then one call into C"),
     ),
     "engine": Box(

@@ -4,66 +4,133 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import field
-from difflib import get_close_matches
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fluidtool import locks
-from fluidtool.errors import ArgumentTypeError, FeedError, Hint, Location
-from fluidtool.html_table import html_table
-from fluidtool.io.inference import feed_names, fetch_names
-from fluidtool.io.layout import ModelFiles, open_model
-from fluidtool.io.parameters import Value, persistables
-from fluidtool.io.saving import layout_like, save_model
-from fluidtool.ir import Program, Variable
-from fluidtool.ir.dataflow import block_flow
-from fluidtool.ir.variable import data_type_name
-from fluidtool.ops.validation import require_valid
+from fluidtool.errors import FeedError, FluidError, Hint, Location
 from fluidtool.outputs import Outputs
-from fluidtool.proto.enums import VarType
 from fluidtool.records import dataclass
-from fluidtool.runtime import Executor, Policy, Scope
-from fluidtool.runtime.dependencies import names_used
-from fluidtool.runtime.engines.registry import engine_for
-from fluidtool.runtime.executor import Observer
-from fluidtool.runtime.persistent import values_of
-from fluidtool.runtime.scope import ScopeVariable, Stock, StoredVariable
-from fluidtool.tensor import CPUPlace, LoDTensor, LoDTensorArray, Place, SelectedRows, numpy_dtype, var_type_of
+from fluidtool.runtime.policy import Policy
+from fluidtool.starts import ENGINES, Declared, Origin, Start, found_start, keep_start, origin_of
+from fluidtool.tensor import CPUPlace, LoDTensor, Place, SelectedRows, numpy_dtype
+
+if TYPE_CHECKING:
+    from fluidtool.io.layout import ModelFiles
+    from fluidtool.io.parameters import Value
+    from fluidtool.ir import Program, Variable
+    from fluidtool.runtime.executor import Executor, Observer
+    from fluidtool.runtime.scope import Scope, ScopeVariable, Stock
+
+# A start from the cache (starts.py) opens no file and needs no operator: what these take is imported where they are needed.
 
 
 @dataclass(slots=True)
 class Known:
-    """What was found out about a program, for as long as it stays as it is: names by who found them; by feed, the type
+    """What was found out about a program, for as long as it stays as it is: names by what they are; by feed, the type
     of a value that fitted.
     """
 
     program: Program
     mutation: int
-    names: dict[Callable[[Program], list[str]], list[str]] = field(default_factory=dict)
+    names: dict[str, list[str]] = field(default_factory=dict)
     fitting: dict[str, Any] = field(default_factory=dict)
 
 
 LISTS = frozenset({list, tuple, int, float, bool})
 
 
-@dataclass(slots=True, repr=False)
+@dataclass(slots=True, repr=False, eq=False)
 class Model:
-    """A program, its inputs and outputs, and its parameters in a scope."""
+    """A program, its inputs and outputs, and its parameters in a scope.
 
-    program: Program
-    files: ModelFiles
-    scope: Scope = field(default_factory=Scope)
+    A model with a start opens its files when more is asked of it than its names and its outputs.
+    """
+
+    _program: Program | None
+    _files: ModelFiles | None
+    _scope: Scope | None = None
     place: Place = field(default_factory=CPUPlace)
     policy: Policy = field(default_factory=Policy)
     seed: int = 0
     engine: str = "auto"
     precision: str = "float32"
+    _start: Start | None = None
+    _reopen: Callable[[], ModelFiles] | None = None
+    _origin: Origin | None = None  # where the first run leaves a start; None once that cannot be
+    _mutation: int = 0  # of the program when it was loaded
     _executor: Executor | None = None
-    _known: Known | None = field(default=None, repr=False, compare=False)
-    _first: Lock = field(default_factory=locks.lock, init=False, repr=False, compare=False)  # of who makes the executor
+    _known: Known | None = None
+    _first: Lock = field(default_factory=locks.lock, init=False)  # of who opens the files, or makes the executor
+
+    @property
+    def start(self) -> Start | None:
+        """What runs it without opening its files, as long as nobody has asked for them."""
+        return self._start
+
+    @property
+    def files(self) -> ModelFiles:
+        """Its files; raises what `load` raises if they are opened now."""
+        files = self._files
+        if files is None:
+            with self._first:
+                files = self._files
+                if files is None:
+                    assert self._reopen is not None
+                    files = self._reopen()
+                    self._program, self._files, self._mutation = files.program, files, files.program.mutation
+        self._leave_start()
+        return files
+
+    def _leave_start(self) -> None:
+        """Be an ordinary model from now on, with the parameters in the scope if there has been a run."""
+        start, self._start = self._start, None
+        if start is not None and start.regions:
+            _ = self.executor
+
+    @property
+    def program(self) -> Program:
+        """Its program."""
+        if self._program is None:
+            return self.files.program
+        return self._program
+
+    @program.setter
+    def program(self, program: Program) -> None:
+        _ = self.files
+        self._program, self._origin = program, None
+
+    @property
+    def scope(self) -> Scope:
+        """The scope of its parameters, which enter it at the first run."""
+        self._leave_start()
+        self._origin = None  # parameters that are set there count
+        return self._parameters
+
+    @property
+    def _parameters(self) -> Scope:
+        scope = self._scope
+        if scope is None:
+            from fluidtool.runtime.scope import Scope
+
+            with self._first:
+                scope = self._scope = Scope() if self._scope is None else self._scope
+        return scope
+
+    @property
+    def fault(self) -> FluidError | None:
+        """Why parameters are missing; None if there are all."""
+        return None if self._start is not None else self.files.fault
+
+    def with_program(self, program: Program) -> Model:
+        """The same files and parameters with another program."""
+        return Model(
+            program, self.files, self.scope, self.place, self.policy, self.seed, self.engine, self.precision,
+            _executor=self._executor,
+        )  # fmt: skip
 
     @property
     def known(self) -> Known:
@@ -73,28 +140,51 @@ class Model:
             known = self._known = Known(self.program, self.program.mutation)
         return known
 
-    def names(self, find: Callable[[Program], list[str]]) -> list[str]:
-        """What a function finds in the program, computed once until the program changes."""
-        found = self.known.names
-        if find not in found:
-            found[find] = find(self.program)
-        return list(found[find])
+    def names(self, what: str) -> list[str]:
+        """What one of the `FINDERS` finds in the program, computed once until the program changes."""
+        names = self.known.names
+        if what not in names:
+            from fluidtool.feeding import FINDERS
+
+            names[what] = FINDERS[what](self.program)
+        return list(names[what])
 
     @property
     def feeds(self) -> list[str]:
         """The names of the inputs: those of the feed operators, or else variables that are not computed."""
-        return self.names(feed_names) or self.names(free_inputs)
+        if (start := self._start) is not None:
+            return [each.name for each in start.declared]
+        return self.names("fed") or self.names("free")
 
     @property
     def fetches(self) -> list[str]:
         """The names of the outputs: those of the fetch operators, or else variables that are never read."""
-        return self.names(fetch_names) or self.names(final_outputs)
+        if (start := self._start) is not None:
+            return list(start.fetches)
+        return self.names("fetched") or self.names("final")
+
+    def has_variable(self, name: str) -> bool:
+        """Whether block 0 of the program has a variable of that name, or blocks around it."""
+        if (start := self._start) is not None and any(each.name == name for each in start.declared):
+            return True
+        return self.program.global_block().has_var(name)
+
+    def declared(self, name: str) -> Declared:
+        """What the program declares of a variable of block 0; raises KeyError if there is none."""
+        for each in () if self._start is None else self._start.declared:
+            if each.name == name:
+                return each
+        var = self.program.global_block().vars[name]
+        dtype, shape = None if var.dtype is None else int(var.dtype), tuple(var.shape) if var.has_shape else None
+        return Declared(name, int(var.type), dtype, shape, var.lod_level)
 
     @property
     def executor(self) -> Executor:
         """The executor of this model, made when first needed; the parameters are in the scope by then."""
         executor = self._executor
         if executor is None:
+            _ = self.files
+            _ = self._parameters
             with self._first:
                 executor = self._executor
                 if executor is None:
@@ -103,16 +193,21 @@ class Model:
 
     def _with_parameters(self) -> Executor:
         """A new executor, with all parameters in the scope."""
+        from fluidtool.runtime.executor import Executor
+        from fluidtool.runtime.scope import Stock
+
         executor = Executor(
             self.place, policy=self.policy, seed=self.seed, engine=self.engine, precision=self.precision
         )
         stock = Stock()
         for variable in [self._parameter(name, executor, stock) for name in self.files.parameters]:
-            self.scope.hold(variable)
+            self._parameters.hold(variable)
         return executor
 
     def _parameter(self, name: str, executor: Executor, stock: Stock) -> ScopeVariable:
         """A parameter as a variable: read when it is needed, where it is needed on the host."""
+        from fluidtool.runtime.scope import ScopeVariable, StoredVariable
+
         parameters = self.files.parameters
         mapped = parameters.mapped(name) if isinstance(self.place, CPUPlace) else None
         if mapped is not None:
@@ -137,13 +232,30 @@ class Model:
         Raises FeedError when the feed does not fit the declared inputs, FetchError for names that are not computed.
         """
         names = list(self.fetches if fetch is None else fetch)
+        if (start := self._start) is not None:
+            asked = self.precision == start.precision and self.engine in ENGINES and type(self.place) is CPUPlace
+            if observer is None and asked and (found := start.run(feed, names)) is not None:
+                return Outputs(zip(names, found, strict=True))
+            _ = self.files  # opens them
         if any(type(value) in LISTS for value in feed.values()):
             feed = {name: self._as_array(name, value) for name, value in feed.items()}
         self.check_feed(feed, names)
         values = self.executor.run(
-            self.program, feed, names, self.scope, needed_only=True, observer=observer, optional=optional
+            self.program, feed, names, self._parameters, needed_only=True, observer=observer, optional=optional
         )
+        if self._origin is not None:
+            self._keep_start(names, feed)
         return Outputs((name, value) for name, value in zip(names, values, strict=True) if value is not None)
+
+    def _keep_start(self, names: Sequence[str], feed: Mapping[str, Any]) -> None:
+        """Keep a start after the first run, if that was of the loaded program as it is, and all of one region."""
+        origin, self._origin = self._origin, None
+        program, files = self.program, self.files
+        region = self.executor.plan(program, names, True).block(0).sole
+        if origin is None or region is None or names != self.fetches or program.mutation != self._mutation:
+            return
+        if all(name in program.global_block().vars for name in self.feeds):
+            keep_start(origin, files, [self.declared(name) for name in self.feeds], names, region, feed)
 
     def __call__(self, *values: Any, **feed: Any) -> Outputs:
         """The outputs for `model(x)`, `model(image=x)` or `model({"image": x})`; values by position are the inputs in order.
@@ -161,6 +273,10 @@ class Model:
 
         Raises OutputExistsError, OutputError, and ParameterFileError for a parameter that has no value.
         """
+        from fluidtool.io.parameters import persistables
+        from fluidtool.io.saving import layout_like, save_model
+        from fluidtool.runtime.persistent import values_of
+
         wanted = persistables(self.program)
         values = values_of(self.scope, wanted, "the model") if self._executor else self._loaded(wanted)
         return save_model(self.program, values, layout_like(self.files, Path(path), bool(values)), overwrite=overwrite)
@@ -182,8 +298,13 @@ class Model:
 
     def _as_array(self, name: str, value: Any) -> Any:
         """A number or nested list as an array of the declared data type, where it can mean only one."""
+        if type(value) not in LISTS:
+            return value
+        from fluidtool.ir.variable import data_type_name
+        from fluidtool.proto.enums import VarType
+
         var = self.program.global_block().vars.get(name)
-        if type(value) not in LISTS or var is None or var.type != VarType.LOD_TENSOR or var.dtype is None:
+        if var is None or var.type != VarType.LOD_TENSOR or var.dtype is None:
             return value
         place = Location(variable=name)
         if var.lod_level:
@@ -208,6 +329,9 @@ class Model:
         )
 
     def _repr_html_(self) -> str:
+        from fluidtool.html_table import html_table
+        from fluidtool.ir.variable import data_type_name
+
         variables = self.program.global_block().vars
         rows = []
         for kind, names in (("input", self.feeds), ("output", self.fetches)):
@@ -221,6 +345,8 @@ class Model:
 
     def needed_inputs(self, fetch: Sequence[str] | None = None) -> list[str]:
         """The inputs that these outputs depend on (all outputs without `fetch`)."""
+        from fluidtool.runtime.dependencies import names_used
+
         names = self.fetches if fetch is None else fetch
         steps = self.executor.plan(self.program, names, True).block(0).steps
         used = {name for step in steps for name in names_used(self.program, step.op)} | set(names)
@@ -231,11 +357,13 @@ class Model:
         block = self.program.global_block()
         unknown = [name for name in feed if name not in block.vars]
         if unknown:
+            from difflib import get_close_matches
+
             near = get_close_matches(unknown[0], block.vars, n=3)
             hint = f"did you mean {' or '.join(near)}?" if near else f"the inputs are {', '.join(self.feeds) or 'none'}"
             text = f"the program has no variable {unknown[0]!r} to feed"
             raise FeedError(text, hint=hint, location=Location(variable=unknown[0]))
-        missing = [name for name in self.names(feed_names) if name not in feed]
+        missing = [name for name in self.names("fed") if name not in feed]
         if missing:
             needed = set(self.needed_inputs(fetch))
             missing = [name for name in missing if name in needed]
@@ -252,11 +380,15 @@ class Model:
         for name, value in feed.items():
             found = array_type(value)
             if found is None or fitting.get(name) != found:
+                from fluidtool.feeding import check_value
+
                 check_value(block.vars[name], value)
                 fitting[name] = found
 
     def describe_inputs(self) -> str:
         """'image float32 [-1, 1, 28, 28], label int64 [-1, 1]'."""
+        from fluidtool.feeding import describe_variable
+
         block = self.program.global_block()
         return ", ".join(describe_variable(block.vars[name]) for name in self.feeds if name in block.vars)
 
@@ -283,33 +415,42 @@ def load(
     DeviceError when the native engine is requested but not available.
     """
     place = CPUPlace() if place is None else place
+    settings: dict[str, Any] = {
+        "place": place,
+        "policy": Policy() if policy is None else policy,
+        "seed": seed,
+        "engine": engine,
+        "precision": precision,
+    }
+    origin = None
+    if need_parameters and validate:
+        origin = origin_of(source, model_filename, params, place, engine, precision)
+    start = None if origin is None else found_start(origin, precision)
+    if start is not None:
+        unchanged = start.require_unchanged
+
+        def reopen() -> ModelFiles:
+            unchanged()
+            return opened(source, model_filename, params, need_parameters, validate)
+
+        return Model(None, None, **settings, _start=start, _reopen=reopen, _origin=origin)
     if engine != "auto" or precision != "float32":
+        from fluidtool.runtime.engines.registry import engine_for
+
         engine_for(engine, place, precision)
+    files = opened(source, model_filename, params, need_parameters, validate)
+    return Model(files.program, files, **settings, _origin=origin, _mutation=files.program.mutation)
+
+
+def opened(source: Any, model_filename: str | None, params: Any, need_parameters: bool, validate: bool) -> ModelFiles:
+    """The files of a model, whose operators fit their schemas if they are to be validated."""
+    from fluidtool.io.layout import open_model
+    from fluidtool.ops.validation import require_valid
+
     files = open_model(source, model_filename=model_filename, params=params, need_parameters=need_parameters)
     if validate:
         require_valid(files.program, files.program_source)
-    return Model(
-        files.program,
-        files,
-        place=place,
-        policy=Policy() if policy is None else policy,
-        seed=seed,
-        engine=engine,
-        precision=precision,
-    )
-
-
-def _on_device(value: Any, executor: Executor) -> Any:
-    if isinstance(value, LoDTensor):
-        return LoDTensor(executor.device.array(value.numpy()), value.lod())
-    return SelectedRows(value.row_ids, value.table_height, executor.device.array(value.value))
-
-
-def describe_variable(var: Variable) -> str:
-    """'image float32 [-1, 1, 28, 28]'."""
-    shape = str(list(var.shape)) if var.has_shape else "[?]"
-    level = f" LoD {var.lod_level}" if var.lod_level else ""
-    return f"{var.name} {data_type_name(var.dtype)} {shape}{level}"
+    return files
 
 
 def array_type(value: Any) -> tuple[Any, ...] | None:
@@ -319,80 +460,10 @@ def array_type(value: Any) -> tuple[Any, ...] | None:
     return (array.dtype, array.shape, tensor and bool(value.offsets)) if type(array) is np.ndarray else None
 
 
-def check_value(var: Variable, value: Any) -> None:
-    """Raise FeedError when a value is not of the data type and rank that the variable declares, or not of its sizes.
-
-    A declared size of -1 takes anything; a variable with LoD takes any number of rows.
-    """
-    if isinstance(value, (LoDTensorArray, SelectedRows, list, tuple)) or var.type != VarType.LOD_TENSOR:
-        return
-    found = value.numpy().dtype if isinstance(value, LoDTensor) else value.dtype
-    try:
-        dtype = var_type_of(found)
-    except ArgumentTypeError as error:
-        text = f"input {var.name} takes {data_type_name(var.dtype)}, found {found}; {error}"
-        raise FeedError(text, location=Location(variable=var.name)) from error
-    shape = tuple(value.shape()) if isinstance(value, LoDTensor) else tuple(value.shape)
-    if var.dtype is not None and dtype != var.dtype:
-        raise FeedError(
-            f"input {var.name} takes {data_type_name(var.dtype)}, found {data_type_name(dtype)} of shape {list(shape)}",
-            hint=f"convert it: array.astype('{data_type_name(var.dtype)}')",
-            location=Location(variable=var.name),
-        )
-    if not var.has_shape:
-        return
-    declared = var.shape
-    rows_free = var.lod_level > 0 or (isinstance(value, LoDTensor) and bool(value.offsets))
-    fits = len(declared) == len(shape) and all(
-        want < 0 or want == got or (axis == 0 and rows_free)
-        for axis, (want, got) in enumerate(zip(declared, shape, strict=True))
-    )
-    if not fits:
-        raise FeedError(
-            f"input {var.name} takes shape {list(declared)} (-1: any size), found {list(shape)}",
-            hint="reshape it",
-            location=Location(variable=var.name),
-        )
-
-
-def free_inputs(program: Program) -> list[str]:
-    """The non-persistable variables of block 0 that are read before they are written, in order of use."""
-    block = program.global_block()
-    flow = block_flow(block)
-    names: dict[str, None] = {}
-    for position, op in enumerate(block.ops):
-        for name in _in_order(op.input_arg_names, flow.effects[position].reads):
-            var = block.vars.get(name)
-            if var is None or var.persistable or flow.reads[position][name].number != 0 or name in names:
-                continue
-            if name not in op.output_arg_names or var.need_check_feed:
-                names[name] = None
-    return list(names)
-
-
-def final_outputs(program: Program) -> list[str]:
-    """The variables of block 0 that are written last and never read after, in order."""
-    block = program.global_block()
-    flow = block_flow(block)
-    names = []
-    for position in range(len(block.ops)):
-        for name in flow.writes[position]:
-            var = block.vars.get(name)
-            if (
-                var is not None
-                and not var.persistable
-                and var.type == VarType.LOD_TENSOR
-                and flow.is_last_write(position, name)
-                and not flow.consumers(position, name)
-                and not name.endswith(("XShape", ".tmp_xshape"))
-            ):
-                names.append(name)
-    return names
-
-
-def _in_order(names: Iterable[str], also: Iterable[str]) -> list[str]:
-    first = [name for name in names if name in also]
-    return first + sorted(set(also) - set(first))
+def _on_device(value: Any, executor: Executor) -> Any:
+    if isinstance(value, LoDTensor):
+        return LoDTensor(executor.device.array(value.numpy()), value.lod())
+    return SelectedRows(value.row_ids, value.table_height, executor.device.array(value.value))
 
 
 __all__ = ["Model", "load"]

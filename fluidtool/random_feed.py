@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from fluidtool.errors import FeedError
+from fluidtool.feeding import describe_variable
 from fluidtool.ir import Program, Variable
 from fluidtool.ir.variable import data_type_name
-from fluidtool.model import Model, describe_variable
+from fluidtool.model import Model
 from fluidtool.proto.enums import VarType
 from fluidtool.tensor import LoDTensor, numpy_dtype
 from fluidtool.tensor.lod import LoD, check_lod, lengths_to_offsets

@@ -88,6 +88,25 @@ def test_importing_fluidtool_is_cheap() -> None:
     assert done.stdout.strip() == "[]"
 
 
+def test_importing_fluid_imports_what_most_programs_need() -> None:
+    parts = ("contrib", "incubate", "transpiler", "communicator", "trainer")
+    done = python(
+        "import sys; from fluidtool import fluid; ours = [n for n in sys.modules if n.startswith('fluidtool.')];"
+        f"print(len(ours), [n for n in ours if n.startswith(tuple('fluidtool.fluid.' + part for part in {parts}))],"
+        "'fluidtool.distribute.rpc' in ours)"
+    )
+    count, rest = done.stdout.strip().split(maxsplit=1)
+    assert rest == "[] False" and int(count) <= 275
+
+
+def test_names_of_fluid_that_come_late_are_there() -> None:
+    done = python(
+        "from fluidtool import fluid; from fluidtool.fluid import Trainer, contrib;"
+        "print(set(fluid.__all__) - set(dir(fluid)), [name for name in fluid.__all__ if not hasattr(fluid, name)])"
+    )
+    assert done.stdout.strip() == "set() []"
+
+
 def test_importing_the_operators_imports_none_of_them() -> None:
     done = python(
         "import sys, fluidtool.ops; print([name for name in sys.modules if name.startswith('fluidtool.ops.')])"

@@ -16,7 +16,8 @@ VARIABLES: dict[str, dict[str, str]] = {
         "FLUIDTOOL_NATIVE": "0: do not use the native engine; otherwise the path of another library of it.",
         "FLUIDTOOL_INSTRUCTIONS": "The instruction set of the native engine, such as avx2, instead of the best one.",
         "FLUIDTOOL_INT8": "0: compute programs with fake quantization as floats, not in 8 bits.",
-        "FLUIDTOOL_CACHE": "0: do not keep packed weights, and choices of libraries on a GPU, in the user's cache folder.",
+        "FLUIDTOOL_CACHE": "0: do not keep packed weights, starts of models, and choices of libraries on a GPU, in "
+        "the user's cache folder.",
         "FLUIDTOOL_CUDA": "1: run regions of programs and training steps on a GPU as CUDA graphs, which has never run on one yet.",
         "FLUIDTOOL_CUDA_PRECISION": "tf32, bf16 or fp16: what those graphs round the factors of products to (sums stay float32). "
         "With the last two, graphs of inference also keep weights and what they compute in 16 bits.",

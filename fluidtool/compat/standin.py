@@ -46,7 +46,7 @@ class StandIn(ModuleType):
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         for source in self.__dict__["_fluidtool_sources"]:
             if _plain(source, name):
-                return self.__dict__["_fluidtool_replaced"].get(name, vars(source)[name])
+                return self.__dict__["_fluidtool_replaced"].get(name, getattr(source, name))
         below = f"{self.__name__}.{name}"
         if sources_of(below) is not None:
             return import_module(below)
@@ -58,7 +58,8 @@ class StandIn(ModuleType):
 
 def _plain(source: ModuleType, name: str) -> bool:
     """Whether the module has the name, and it is no module itself."""
-    return name in vars(source) and not isinstance(vars(source)[name], ModuleType)
+    there = name in vars(source) or name in getattr(source, "__all__", ())  # it may come in when it is first asked for
+    return there and not isinstance(getattr(source, name), ModuleType)
 
 
 def public_names(name: str, sources: Sequence[ModuleType]) -> list[str]:

@@ -10,10 +10,10 @@ from fluidtool.debugging.places import FEED_FETCH
 from fluidtool.debugging.sides import Side
 from fluidtool.debugging.values import Allowed, compare_values
 from fluidtool.errors import FluidError, ProgramError
+from fluidtool.feeding import check_value
 from fluidtool.ir import Program, Variable
 from fluidtool.ir.dataflow import BlockFlow, Version, block_flow
 from fluidtool.ir.surgery import copy_fields, copy_operator, copy_variable
-from fluidtool.model import check_value
 from fluidtool.passes.cut import cut_to
 from fluidtool.records import dataclass
 from fluidtool.tensor import LoDTensor

@@ -50,7 +50,7 @@ class PaddleSide:
 
     def part(self, program: Program) -> PaddleSide:
         """Another program on the same parameters."""
-        return replace(self, model=replace(self.model, program=program, _known=None))
+        return replace(self, model=self.model.with_program(program))
 
     def outputs(self, feed: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
         """Run and read `names` alone."""

@@ -14,7 +14,7 @@ from fluidtool.model import Model
 from fluidtool.passes.pipeline import copy_scope
 from fluidtool.records import dataclass
 from fluidtool.runtime.bound_region import BoundRegion
-from fluidtool.runtime.engines.native.compiler import NativeRegion
+from fluidtool.runtime.engines.native.region import NativeRegion
 from fluidtool.runtime.partition import Region
 from fluidtool.runtime.plan import Plan
 from fluidtool.runtime.scope import Scope
@@ -76,7 +76,7 @@ class ModelSide:
     def part(self, program: Program) -> ModelSide:
         """Another program on the same parameters, with the same engine."""
         _ = self.model.executor  # brings the parameters into the scope
-        return replace(self, model=replace(self.model, program=program, _known=None))
+        return replace(self, model=self.model.with_program(program))
 
     def outputs(self, feed: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
         """Run and fetch `names` alone."""
@@ -131,7 +131,7 @@ class ModelSide:
 def model_side(model: Model, every: bool = False) -> ModelSide:
     """A side whose program has a name for each value."""
     program = with_single_writes(model.program)
-    return ModelSide(model if program is model.program else replace(model, program=program, _known=None), every)
+    return ModelSide(model if program is model.program else model.with_program(program), every)
 
 
 def writes_parameters(program: Program) -> bool:

@@ -20,7 +20,8 @@ from fluidtool import disk
 from fluidtool.errors import FluidError, ModelNotFoundError, OutputError, UnreadableError, UsageError
 from fluidtool.io.atomic import remove_folder, tidy
 from fluidtool.io.json_files import read_json_object
-from fluidtool.io.parameters import Value, parameter_path
+from fluidtool.io.parameter_path import parameter_path
+from fluidtool.io.parameters import Value
 from fluidtool.records import dataclass
 from fluidtool.tensor import SelectedRows
 from fluidtool.tensor.files import read_file

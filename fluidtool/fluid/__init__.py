@@ -1,16 +1,16 @@
 """The API of `paddle.fluid`: `import fluidtool.fluid as fluid`."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from fluidtool.fluid import (
     average,
     backward,
     clip,
-    communicator,
-    contrib,
     core,
     data_feed_desc,
     dataset,
     evaluator,
-    incubate,
     initializer,
     install_check,
     io,
@@ -21,7 +21,6 @@ from fluidtool.fluid import (
     profiler,
     reader,
     regularizer,
-    transpiler,
 )
 from fluidtool.fluid import variable_operators as variable_operators
 from fluidtool.fluid import variable_slicing as variable_slicing
@@ -41,29 +40,18 @@ from fluidtool.fluid.framework import (
     name_scope,
     program_guard,
 )
-from fluidtool.fluid.inferencer import Inferencer
 from fluidtool.fluid.input import data, embedding, one_hot
 from fluidtool.fluid.io import load, load_program_state, save, set_program_state
 from fluidtool.fluid.offers import refuse_other_names
 from fluidtool.fluid.parallel_executor import ParallelExecutor
 from fluidtool.fluid.param_attr import ParamAttr, WeightNormParamAttr
 from fluidtool.fluid.places import cpu_places, cuda_pinned_places, cuda_places, is_compiled_with_cuda
-from fluidtool.fluid.trainer import Trainer
 from fluidtool.fluid.training_events import (
     BeginEpochEvent,
     BeginStepEvent,
     CheckpointConfig,
     EndEpochEvent,
     EndStepEvent,
-)
-from fluidtool.fluid.transpiler import (
-    DistributeTranspiler,
-    DistributeTranspilerConfig,
-    HashName,
-    InferenceTranspiler,
-    RoundRobin,
-    memory_optimize,
-    release_memory,
 )
 from fluidtool.fluid.versions import (
     disable_dygraph,
@@ -86,6 +74,20 @@ from fluidtool.tensor import (
     create_lod_tensor,
     create_random_int_lodtensor,
 )
+
+if TYPE_CHECKING:
+    from fluidtool.fluid import communicator, contrib, incubate, transpiler
+    from fluidtool.fluid.inferencer import Inferencer
+    from fluidtool.fluid.trainer import Trainer
+    from fluidtool.fluid.transpiler import (
+        DistributeTranspiler,
+        DistributeTranspilerConfig,
+        HashName,
+        InferenceTranspiler,
+        RoundRobin,
+        memory_optimize,
+        release_memory,
+    )
 
 _switch_scope = switch_scope
 learning_rate_decay = layers.learning_rate_scheduler
@@ -194,4 +196,30 @@ __all__ = [
     "unique_name",
 ]
 
-__getattr__ = refuse_other_names("paddle.fluid", __all__)
+_MODULES = frozenset({"communicator", "contrib", "incubate", "transpiler"})
+_HOMES = {
+    "DistributeTranspiler": "transpiler",
+    "DistributeTranspilerConfig": "transpiler",
+    "HashName": "transpiler",
+    "InferenceTranspiler": "transpiler",
+    "Inferencer": "inferencer",
+    "RoundRobin": "transpiler",
+    "Trainer": "trainer",
+    "memory_optimize": "transpiler",
+    "release_memory": "transpiler",
+}
+_refuse = refuse_other_names("paddle.fluid", __all__)
+
+
+def __dir__() -> list[str]:
+    """The names that `__getattr__` gives, too."""
+    return sorted({*globals(), *__all__})
+
+
+def __getattr__(name: str) -> Any:
+    """What takes long to import and most programs never need comes in when it is first asked for."""
+    if name in _MODULES:
+        return import_module(f"fluidtool.fluid.{name}")
+    if name in _HOMES:
+        return getattr(import_module(f"fluidtool.fluid.{_HOMES[name]}"), name)
+    return _refuse(name)

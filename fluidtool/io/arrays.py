@@ -20,7 +20,7 @@ import numpy as np
 from fluidtool.errors import LoDError, UnreadableError
 from fluidtool.io.atomic import held_names, new_folder, write_file, write_files, write_into
 from fluidtool.io.npy import NPY, NPZ, read_archive, read_array
-from fluidtool.io.parameters import parameter_path
+from fluidtool.io.parameter_path import parameter_path
 from fluidtool.tensor import LoDTensor, LoDTensorArray, SelectedRows
 from fluidtool.tensor.files import open_file
 from fluidtool.tensor.lod import LoD, check_lod, lengths_to_offsets

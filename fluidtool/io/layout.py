@@ -16,6 +16,7 @@ from fluidtool.io.arrays import parse_values
 from fluidtool.io.atomic import finish
 from fluidtool.io.checkpoints import MODEL_DIR, PREFIX, checkpoint_dir, latest_serial
 from fluidtool.io.npy import NPZ
+from fluidtool.io.parameter_path import parameter_path
 from fluidtool.io.parameters import (
     EMPTY_STORE,
     ParameterStore,
@@ -24,7 +25,6 @@ from fluidtool.io.parameters import (
     open_arrays,
     open_combined,
     open_separate,
-    parameter_path,
     persistables,
     selected,
 )

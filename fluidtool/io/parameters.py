@@ -11,6 +11,7 @@ import numpy as np
 
 from fluidtool.errors import ArgumentTypeError, Hint, ParameterFileError, UnreadableError
 from fluidtool.io.atomic import write_file, write_files
+from fluidtool.io.parameter_path import parameter_path
 from fluidtool.ir import Parameter, Program, Variable
 from fluidtool.proto.enums import VarType
 from fluidtool.records import dataclass
@@ -58,17 +59,6 @@ class ParameterInfo:
     data_type: VarType
     nbytes: int
     source: str
-
-
-def parameter_path(folder: Path, name: str) -> Path:
-    """Where a variable's own file is; raises ParameterFileError for a name that leads out of the folder."""
-    if not name or os.path.isabs(name) or ".." in Path(name).parts or "\0" in name:
-        raise ParameterFileError(
-            f"variable name {name!r} leads outside the folder {folder}, where fluidtool neither reads nor writes: "
-            f"rename the variable, or save the parameters in one combined file",
-            variable=name,
-        )
-    return folder / name
 
 
 class ParameterStore(Mapping[str, Value]):

@@ -12,8 +12,8 @@ from fluidtool.profiling.work import Work
 from fluidtool.records import dataclass
 from fluidtool.runtime.engines.native import abi
 from fluidtool.runtime.engines.native.binding import empty_calls, write
-from fluidtool.runtime.engines.native.layouts import aligned_floats
 from fluidtool.runtime.engines.native.library import Library
+from fluidtool.runtime.engines.native.memory import aligned_floats
 from fluidtool.runtime.engines.numpy import NUMPY
 
 PEAK_SUMS = 8  # SUMS in src/peak.c

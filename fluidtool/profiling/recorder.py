@@ -19,8 +19,8 @@ from fluidtool.profiling.work import NO_WORK, Work, array_of, operator_work, ste
 from fluidtool.records import dataclass
 from fluidtool.runtime.bound_region import BoundRegion
 from fluidtool.runtime.engines.native.allocator import lifetimes
-from fluidtool.runtime.engines.native.compiler import NativeRegion
 from fluidtool.runtime.engines.native.preview import kernel_call_view
+from fluidtool.runtime.engines.native.region import NativeRegion
 from fluidtool.runtime.graph.ir import Graph
 from fluidtool.runtime.step import BoundStep
 from fluidtool.tensor import CUDAPlace, LoDTensor

@@ -10,7 +10,7 @@ from fluidtool.runtime.engines.base import CompiledRegion, Watch
 from fluidtool.runtime.graph.importers.registry import Lod
 from fluidtool.runtime.partition import Division, Region
 from fluidtool.runtime.scope import ScopeVariable
-from fluidtool.tensor import LoDTensor
+from fluidtool.runtime.signatures import lod_of_value
 
 Lookup = Callable[[str], ScopeVariable | None]
 
@@ -87,8 +87,3 @@ class BoundRegion:
 def lod_of(holder: Any) -> Lod:
     """The LoD of a variable's tensor."""
     return lod_of_value(holder.value if holder is not None else None)
-
-
-def lod_of_value(value: Any) -> Lod:
-    """The LoD of a tensor; empty for any other value."""
-    return tuple(map(tuple, value.offsets)) if type(value) is LoDTensor else ()

@@ -15,6 +15,7 @@ from fluidtool.runtime.graph.importers.registry import IMPORTERS, RESULTS, Lod
 from fluidtool.runtime.graph.ir import UnsupportedError
 from fluidtool.runtime.graph.rewrites.pooling import pooled_inputs
 from fluidtool.runtime.graph.spec import RegionSpec
+from fluidtool.runtime.signatures import signature
 from fluidtool.runtime.specialization import Refusal, Specializations
 from fluidtool.runtime.step import Step
 
@@ -104,12 +105,7 @@ class Region:
 
     def signature(self, arrays: Iterable[Any], lods: Iterable[Lod]) -> Any:
         """The key of the specialization for these inputs: shapes and LoDs; for pooled ones the number of sequences."""
-        return tuple(
-            (array.shape[1:], array.dtype.char, len(lod[0]))
-            if name in self.pooled and len(lod) == 1 and array.size == len(array) == lod[0][-1] > 0
-            else (array.shape, array.dtype.char, lod)
-            for name, array, lod in zip(self.inputs, arrays, lods, strict=True)
-        )
+        return signature(self.inputs, self.pooled, arrays, lods)
 
     def found(
         self, arrays: Sequence[Any], lods: Sequence[Lod], constants: tuple[Any, ...]

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fluidtool.errors import FluidError
-from fluidtool.runtime.bound_region import lod_of_value
-from fluidtool.runtime.plan import Plan
-from fluidtool.runtime.scope import Scope
+from fluidtool.runtime.signatures import lod_of_value
 from fluidtool.tensor import LoDTensor
+
+if TYPE_CHECKING:
+    from fluidtool.runtime.engines.base import CompiledRegion
+    from fluidtool.runtime.graph.importers.registry import Lod
+    from fluidtool.runtime.plan import Plan
+    from fluidtool.runtime.scope import Scope
 
 
 def run_straight(plan: Plan, feed: Mapping[str, Any], scope: Scope) -> list[Any] | None:
@@ -34,10 +38,17 @@ def run_straight(plan: Plan, feed: Mapping[str, Any], scope: Scope) -> list[Any]
         compiled = specializations.get(region.signature(arrays, lods), constants)
     if compiled is None:
         return None
+    return computed(compiled, region.inputs, arrays, lods, plan.fetches)
+
+
+def computed(
+    compiled: CompiledRegion, inputs: Sequence[str], arrays: Sequence[Any], lods: Sequence[Lod], fetches: Sequence[str]
+) -> list[Any] | None:
+    """The fetched values, which are all outputs of a region; None if they cannot be computed of these arrays."""
     try:
-        given = dict(zip(region.inputs, arrays, strict=True))
-        results = compiled.run(given, None, dict(zip(region.inputs, lods, strict=True)))
+        given = dict(zip(inputs, arrays, strict=True))
+        results = compiled.run(given, None, dict(zip(inputs, lods, strict=True)))
     except (FluidError, MemoryError):  # caused by the values; any other exception is a bug
         return None
     kept = compiled.lods
-    return [LoDTensor(results.pop(name), [list(level) for level in kept[name]]) for name in plan.fetches]
+    return [LoDTensor(results.pop(name), [list(level) for level in kept[name]]) for name in fetches]

@@ -11,7 +11,8 @@ import numpy as np
 from fluidtool.errors import ModelNotFoundError, ParameterFileError, UnreadableError, UsageError
 from fluidtool.io import checkpoints
 from fluidtool.io.layout import open_model, open_parameters
-from fluidtool.io.parameters import Value, check_declared, open_separate, parameter_path
+from fluidtool.io.parameter_path import parameter_path
+from fluidtool.io.parameters import Value, check_declared, open_separate
 from fluidtool.ir import Variable
 from fluidtool.records import dataclass
 

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from fluidtool.errors import LIST_VARIABLES, FeedError, Hint, Location, NotFiniteError, ProgramError
+from fluidtool.feeding import check_value
 from fluidtool.io.atomic import write_into
 from fluidtool.io.parameters import Value, persistables, separate_parts
 from fluidtool.io.saving import Layout, save_model
 from fluidtool.ir import Program
 from fluidtool.ir.roles import CALLSTACK_ATTR, NAMESCOPE_ATTR
 from fluidtool.ir.surgery import forget_originals
-from fluidtool.model import check_value
 from fluidtool.passes.cut import cut_to
 from fluidtool.records import dataclass
 from fluidtool.runtime import Executor, Policy, Scope

@@ -7,11 +7,11 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from fluidtool.errors import LIST_VARIABLES, FetchError, Hint, Location, ModelNotFoundError, ProgramError
+from fluidtool.feeding import describe_variable, free_inputs
 from fluidtool.io.inference import feed_names
 from fluidtool.io.layout import read_program
 from fluidtool.ir import Program, Variable
 from fluidtool.ir.roles import ROLE_ATTR, OpRole
-from fluidtool.model import describe_variable, free_inputs
 from fluidtool.ops.validation import require_valid
 from fluidtool.records import dataclass
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fluidtool.errors import Hint, Location, UsageError
+from fluidtool.feeding import describe_variable
 from fluidtool.ir import Variable
-from fluidtool.model import Model, describe_variable
+from fluidtool.model import Model
 from fluidtool.workflows.watcher import SILENT, Watcher
 
 

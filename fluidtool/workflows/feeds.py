@@ -45,7 +45,7 @@ def read_feed(model: Model, spec: str, by: Argument = FEED) -> dict[str, LoDTens
     if "" in values:
         return {_guess(model, file, by): values[""]}
     positional = all(key.startswith("arr_") and key[4:].isdecimal() for key in values)
-    if positional and not any(model.program.global_block().has_var(key) for key in values):
+    if positional and not any(model.has_variable(key) for key in values):
         if len(values) > len(model.feeds):
             text = f"{file} has {len(values)} unnamed arrays, but {listed(model.feeds)}"
             raise FeedError(text, hint="name them", location=Location(file))
@@ -78,7 +78,7 @@ def _single(values: Mapping[str, LoDTensor], name: str, file: str) -> LoDTensor:
 
 def _known(model: Model, name: str) -> str:
     """An input, or another variable of the program (which is then given instead of computed)."""
-    if model.program.global_block().has_var(name):
+    if model.has_variable(name):
         return name
     hint = did_you_mean(name, [*model.feeds, *model.program.global_block().vars]) or listed(model.feeds)
     raise FeedError(f"there is no input {name!r}", hint=hint, location=Location(variable=name))
@@ -97,8 +97,7 @@ def _guess(model: Model, file: str, by: Argument) -> str:
 
 def as_declared(model: Model, name: str, value: LoDTensor) -> LoDTensor:
     """bfloat16 as numpy files hold it (two bytes without a meaning, or uint16) becomes bfloat16."""
-    var = model.program.global_block().vars[name]
-    if var.dtype == VarType.BF16 and str(value.numpy().dtype) in ("|V2", "void16", "uint16"):
+    if model.declared(name).dtype == VarType.BF16 and str(value.numpy().dtype) in ("|V2", "void16", "uint16"):
         from fluidtool.tensor import numpy_dtype
 
         return LoDTensor(value.numpy().view(numpy_dtype(VarType.BF16)), value.lod())

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
 
 from fluidtool.errors import LIST_VARIABLES, FetchError, Hint, Location, UsageError
-from fluidtool.ir import Program
-from fluidtool.model import Model
 from fluidtool.proto.enums import VarType
 from fluidtool.records import dataclass
 from fluidtool.workflows.names import did_you_mean
+
+if TYPE_CHECKING:
+    from fluidtool.ir import Program
+    from fluidtool.model import Model
 
 BOTH = Hint("give everything=True or fetch=", "give --fetch-all or --fetch")
 VALUES = frozenset({VarType.LOD_TENSOR, VarType.SELECTED_ROWS, VarType.LOD_TENSOR_ARRAY})

@@ -8,11 +8,9 @@ from typing import Any
 from fluidtool.errors import FeedError, Hint, Location, UsageError
 from fluidtool.io.arrays import parse_lengths
 from fluidtool.model import Model
-from fluidtool.random_feed import random_feed
 from fluidtool.records import dataclass
 from fluidtool.tensor import LoDTensor
 from fluidtool.tensor.lod import LoD
-from fluidtool.workflows.batch import require_batch
 from fluidtool.workflows.feeds import SHAPE, as_declared, read_feed, set_lengths, split_name
 from fluidtool.workflows.watcher import SILENT, Watcher
 
@@ -77,6 +75,9 @@ def parse_shapes(options: Sequence[str], inputs: Sequence[str]) -> dict[str, tup
 def _random(
     model: Model, given: Mapping[str, LoDTensor], lengths: Mapping[str, str], inputs: Inputs, watcher: Watcher
 ) -> dict[str, LoDTensor]:
+    from fluidtool.random_feed import random_feed
+    from fluidtool.workflows.batch import require_batch
+
     names = [name for name in model.feeds if name not in given]
     shapes = parse_shapes(inputs.shapes, names)
     require_batch(model, inputs.batch, [name for name in names if name not in shapes], watcher)

@@ -12,18 +12,17 @@ from fluidtool.errors import FetchError, Hint, OperatorError
 from fluidtool.model import Model
 from fluidtool.outputs import Outputs
 from fluidtool.records import dataclass
-from fluidtool.runtime.executor import Observer
-from fluidtool.runtime.finite import FiniteCheck, NotFinite
-from fluidtool.runtime.step import BoundStep
 from fluidtool.tensor import LoDTensor
-from fluidtool.workflows.engine_use import engine_used
 from fluidtool.workflows.fetches import Fetches, chosen
 from fluidtool.workflows.inputs import Inputs, gather
 from fluidtool.workflows.sources import Source, opened
 from fluidtool.workflows.watcher import SILENT, Advance, Watcher
 
-if TYPE_CHECKING:  # the last two are needed only where values are expected
+if TYPE_CHECKING:  # a run that starts from the cache needs none of these
     from fluidtool.report.common import EngineUse
+    from fluidtool.runtime.executor import Observer
+    from fluidtool.runtime.finite import FiniteCheck, NotFinite
+    from fluidtool.runtime.step import BoundStep
     from fluidtool.tensor.compare import Comparison
     from fluidtool.workflows.expectation import Tolerance
 
@@ -78,18 +77,32 @@ def run(
 
         known = list(dict.fromkeys([*fetches.names, *model.program.global_block().vars]))
         wanted_values = read_expected(expected, fetches.names, known)
-    _ = model.executor  # looks for the device, before anything is said
+    if model.start is None:
+        _ = model.executor  # looks for the device, before anything is said
     feed = gather(model, inputs, watcher)
     names = list(dict.fromkeys([*fetches.names, *wanted_values]))
-    check = FiniteCheck(every=check_nan_all) if check_nan or check_nan_all else None
+    check = _finite_check(check_nan_all) if check_nan or check_nan_all else None
     outputs, seconds = _repeated(model, feed, names, fetches, check, repeat, warmup, watcher)
-    engine = engine_used(
-        model.executor, model.executor.plan(model.program, names, True), "the check for NaN" if check else ""
-    )
+    engine = _engine_used(model, names, "the check for NaN" if check else "")
     _note_engine(model, engine, watcher)
     comparisons = _compared(outputs, wanted_values, tolerance)
     found = Outputs((name, outputs[name]) for name in fetches.names if name in outputs)
     return RunResult(found, comparisons, seconds, engine, check.found if check else ())
+
+
+def _finite_check(every: bool) -> FiniteCheck:
+    from fluidtool.runtime.finite import FiniteCheck
+
+    return FiniteCheck(every=every)
+
+
+def _engine_used(model: Model, names: Sequence[str], watched: str) -> EngineUse:
+    """What computed the runs of a model. watched: what had every operator run by itself, or ''."""
+    if (start := model.start) is not None:
+        return start.engine_used()
+    from fluidtool.workflows.engine_use import engine_used
+
+    return engine_used(model.executor, model.executor.plan(model.program, names, True), watched)
 
 
 def _compared(
@@ -117,9 +130,9 @@ def _repeated(
     runs = warmup + repeat
     outputs: dict[str, Any] = {}
     seconds = []
-    counts_steps = runs == 1 and model.executor.engine is None and watcher.shows_progress
-    steps = model.executor.plan(model.program, list(names), True).block(0).steps
-    with watcher.progress("running", len(steps) if counts_steps else runs) as advance:
+    steps = None if model.start is not None else model.executor.plan(model.program, list(names), True).block(0).steps
+    counts_steps = runs == 1 and steps is not None and model.executor.engine is None and watcher.shows_progress
+    with watcher.progress("running", len(steps) if steps is not None and counts_steps else runs) as advance:
         observer: Observer | None = check
         if counts_steps:
             observer = _Counting(observer, advance)

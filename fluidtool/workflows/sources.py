@@ -41,6 +41,6 @@ def opened(
         raise UsageError(
             "the model is open already, so params, model_filename and policy do not apply; give them to load"
         )
-    if need_parameters and source.files.fault is not None:
-        raise source.files.fault
+    if need_parameters and (fault := source.fault) is not None:
+        raise fault
     return source

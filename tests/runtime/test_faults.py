@@ -14,8 +14,8 @@ from fluidtool.ir import Program
 from fluidtool.ops.registry import get_op
 from fluidtool.proto.enums import AttrType
 from fluidtool.runtime import Executor, Scope
-from fluidtool.runtime.engines.native.compiler import NativeRegion
 from fluidtool.runtime.engines.native.library import library, switched_off
+from fluidtool.runtime.engines.native.region import NativeRegion
 from fluidtool.tensor import SelectedRows
 
 DIGITS = Path(__file__).resolve().parents[2] / "samples" / "digits"

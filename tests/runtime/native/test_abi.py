@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -32,11 +33,16 @@ def read(folder: Path, text: str) -> generate_abi.Abi:
 
 
 # ---------------------------------------------------------------- the files
-@pytest.mark.parametrize("path", [generate_abi.PYTHON, generate_abi.C], ids=lambda path: path.name)
-def test_the_generated_files_are_current(path: Path) -> None:
-    found = generate_abi.read(generate_abi.SOURCE)
-    expected = generate_abi.in_python(found) if path is generate_abi.PYTHON else generate_abi.in_c(found)
-    assert path.read_text("utf-8") == expected
+WRITTEN = [
+    (generate_abi.PYTHON, generate_abi.in_python),
+    (generate_abi.SHORT, generate_abi.fingerprint),
+    (generate_abi.C, generate_abi.in_c),
+]
+
+
+@pytest.mark.parametrize(("path", "text"), WRITTEN, ids=lambda each: getattr(each, "name", ""))
+def test_the_generated_files_are_current(path: Path, text: Callable[[generate_abi.Abi], str]) -> None:
+    assert path.read_text("utf-8") == text(generate_abi.read(generate_abi.SOURCE))
 
 
 def test_a_kernel_gets_a_structure_and_a_class(tmp_path: Path) -> None:

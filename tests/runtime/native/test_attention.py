@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from fluidtool.runtime.engines.native.compiler import NativeRegion
 from fluidtool.runtime.engines.native.library import Library
+from fluidtool.runtime.engines.native.region import NativeRegion
 from fluidtool.runtime.partition import Region
 from tests.runtime.native.checking import Net, check
 

@@ -14,7 +14,6 @@ P = TypeVar("P")
 
 WORDS = 45  # of 8 bytes, of a call
 FIRST = 4  # the word of the first pointer
-FINGERPRINT = 0xd6cae353  # FT_ABI of src/abi.h
 
 
 class Kind(IntEnum):

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 
 from fluidtool.runtime.engines.native.calls import KernelCall
-from fluidtool.runtime.engines.native.layouts import ALIGNMENT, Buffer
+from fluidtool.runtime.engines.native.layouts import Buffer
+from fluidtool.runtime.engines.native.memory import ALIGNMENT
 
 Place = tuple[int, int]  # offset and end
 OVERLAPS, AT_LEAST = 64, 1 << 20  # average buffers alive per step, and minimum in all

@@ -1,8 +1,8 @@
-"""Packed constants in the user's cache folder, from which the next process maps them (docs/adr/0011-cache-of-packed-weights.md).
+"""The user's cache folder, and packed constants there, which the next process maps (docs/adr/0011-cache-of-packed-weights.md).
 
 A file of the cache is named by a digest of all that its numbers depend on. It is never changed, so that it may be mapped; it may
-be removed at any moment, since what is mapped stays. Whatever is wrong with a file or with the folder, constants are packed
-as without a cache.
+be removed at any moment, since what is mapped stays. Whatever is wrong with a file or with the folder, all is as without a
+cache.
 """
 
 from __future__ import annotations
@@ -14,18 +14,21 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fluidtool._version import __version__
-from fluidtool.disk import settle
-from fluidtool.disk.temporary import Temporary
-from fluidtool.runtime.engines.native.library import Library
+from fluidtool.runtime.engines.native.library import Library, is_off
 from fluidtool.tensor.files import file_of, map_unwatched
+
+try:
+    from _blake2 import blake2b  # hashlib would load OpenSSL, too
+except ImportError:  # another Python
+    from hashlib import blake2b
 
 SWITCH = "FLUIDTOOL_CACHE"
 MOST = 4 << 30  # bytes of the whole cache
@@ -40,54 +43,47 @@ TRAILER = struct.Struct(
 Array = NDArray[np.float32]
 
 
-class WeightCache:
-    """Packed constants by names, in files of a folder. most: bytes of all of them."""
+class FileCache:
+    """Bytes by name, in files of a folder that has at most `most` bytes."""
 
-    def __init__(self, folder: Path, most: int | None = None) -> None:
-        self.folder, self._most = folder, MOST if most is None else most
+    def __init__(self, folder: Path, most: int) -> None:
+        self.folder, self.most = folder, most
         self._bytes: int | None = None  # in the folder, as far as this process knows; None before it has written there
 
-    def get(self, what: str, floats: int, make: Callable[[], Array]) -> Array:
-        """The constant that `what` describes, mapped; packed by `make` if the cache does not have it, and then written there."""
-        name = blake2b(what.encode(), digest_size=32).hexdigest()
-        found = self._read(name, floats)
-        if found is None:
-            found = make()
-            if found.nbytes > LARGEST:
-                return found
-            with suppress(OSError):  # a full disk, or a folder that somebody removes: the next process packs again
-                self._write(name, found)
-        return found
-
-    def _read(self, name: str, floats: int) -> Array | None:
-        """The numbers of a file that is whole, else None."""
+    def read(self, name: str) -> memoryview | None:
+        """The contents of a file that is whole, mapped; else None."""
         path = self.folder / name
         try:
             data = map_unwatched(path)
         except OSError:
             return None
-        size = 4 * floats
-        if len(data) != size + TRAILER.size or data[size:] != trailer(name, data[:size]):
+        size = len(data) - TRAILER.size
+        if size < 0 or data[size:] != trailer(name, data[:size]):
             return None
         with suppress(OSError):  # removed meanwhile
             os.utime(path)  # used now
-        return np.frombuffer(data, np.float32, floats)
+        return data[:size]
 
-    def _write(self, name: str, constant: Array) -> None:
-        """Write a file, which takes its name when it is whole. It is not brought to the disk: the digest tells."""
-        numbers = constant.view(np.uint8).data
+    def write(self, name: str, contents: Any) -> None:
+        """Write a file, which takes its name when it is whole. It is not brought to the disk: the digest tells.
+
+        Raises OSError for a full disk, or a folder that somebody removes.
+        """
+        from fluidtool.disk import settle  # most starts only read
+        from fluidtool.disk.temporary import Temporary
+
         if self._bytes is None:
             settle(self.folder)
             self._bytes = sum(size for _, size, _ in self._files())
-        if self._bytes + len(numbers) > self._most:
-            self._bytes = self._trim(int(self._most * KEPT_AFTER_TRIMMING) - len(numbers))
+        if self._bytes + len(contents) > self.most:
+            self._bytes = self._trim(int(self.most * KEPT_AFTER_TRIMMING) - len(contents))
         temporary = Temporary.file(self.folder / name)
         try:
-            temporary.write([numbers, trailer(name, numbers)])
+            temporary.write([contents, trailer(name, contents)])
             os.replace(temporary.path, self.folder / name)
         finally:
             temporary.close()
-        self._bytes += len(numbers) + TRAILER.size
+        self._bytes += len(contents) + TRAILER.size
 
     def _files(self) -> list[tuple[float, int, str]]:
         """When each file was last used, its bytes, its path."""
@@ -111,6 +107,44 @@ class WeightCache:
         return kept
 
 
+class WeightCache(FileCache):
+    """Packed constants by names. most: bytes of all of them."""
+
+    def __init__(self, folder: Path, most: int | None = None) -> None:
+        super().__init__(folder, MOST if most is None else most)
+        self._named: WeakValueDictionary[str, Array] = WeakValueDictionary()  # those that are in files
+
+    def get(self, what: str, floats: int, make: Callable[[], Array]) -> Array:
+        """The constant that `what` describes, mapped; packed by `make` if the cache does not have it, and then written there."""
+        name = digest_of(what)
+        found = self.constant(name, floats)
+        if found is None:
+            found = make()
+            if found.nbytes > LARGEST:
+                return found
+            with suppress(OSError):  # the next process packs again
+                self.write(name, found.view(np.uint8).data)
+                self._named[name] = found
+        return found
+
+    def constant(self, name: str, floats: int) -> Array | None:
+        """The constant in the file of a name; None if there is no such file that is whole."""
+        data = self.read(name)
+        if data is None or len(data) != 4 * floats:
+            return None
+        found = self._named[name] = np.frombuffer(data, np.float32, floats)
+        return found
+
+    def name_of(self, constant: Array) -> str:
+        """The name of the file that has a constant; '' if none has it."""
+        return next((name for name, array in self._named.items() if array is constant), "")
+
+
+def digest_of(text: str) -> str:
+    """The name of a file of a cache for what a text says."""
+    return blake2b(text.encode(), digest_size=32).hexdigest()
+
+
 def trailer(name: str, numbers: Any) -> bytes:
     """What a file of the cache ends with: its name and every page of its numbers enter the digest.
 
@@ -125,18 +159,24 @@ def trailer(name: str, numbers: Any) -> bytes:
 
 
 def weight_cache() -> WeightCache | None:
-    """The cache of this user; None if it is switched off, or if its folder is somebody else's or cannot be made."""
+    """The cache of this user for packed constants; None as for `own_folder`."""
     return cache_of_user("weights")
 
 
 def cache_of_user(kind: str, most: int | None = None) -> WeightCache | None:
-    """A cache of one kind of numbers, in a folder of its own; None as `weight_cache`."""
-    if os.environ.get(SWITCH, "").lower() in {"0", "off", "no", "false"}:
+    """A cache of one kind of numbers, in a folder of its own; None as for `own_folder`."""
+    folder = own_folder(kind)
+    return None if folder is None else WeightCache(folder, most)
+
+
+def own_folder(name: str) -> Path | None:
+    """A folder in this user's cache; None if the cache is off, or if the folder is somebody else's or cannot be made."""
+    if is_off(SWITCH):
         return None
     try:
-        folder = cache_folder() / "fluidtool" / kind
+        folder = cache_folder() / "fluidtool" / name
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return WeightCache(folder, most) if is_private(folder) else None
+        return folder if is_private(folder) else None
     except (OSError, RuntimeError):  # RuntimeError: nobody knows where the user's home is
         return None
 

@@ -1,113 +1,27 @@
-"""A region compiled for the native engine: kernel calls with addresses, run by one call into the library."""
+"""Compiling a region for the native engine: from operators to kernel calls with addresses."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import field
-from threading import Lock
-from typing import Any
+from collections.abc import Sequence
 
-import numpy as np
-from numpy.typing import NDArray
-
-from fluidtool import locks
-from fluidtool.errors import OperatorError
-from fluidtool.records import dataclass
-from fluidtool.runtime.engines.base import Watch
 from fluidtool.runtime.engines.native import abi
 from fluidtool.runtime.engines.native.allocator import lay_out
 from fluidtool.runtime.engines.native.binding import bind, word
 from fluidtool.runtime.engines.native.calls import KernelCall
 from fluidtool.runtime.engines.native.constants import Packed
-from fluidtool.runtime.engines.native.layouts import ALIGNMENT, LARGE_PAGE, Buffer, aligned_floats
-from fluidtool.runtime.engines.native.library import Library, first_byte
+from fluidtool.runtime.engines.native.layouts import Buffer
+from fluidtool.runtime.engines.native.library import Library
 from fluidtool.runtime.engines.native.lowering import lower
-from fluidtool.runtime.graph.importers.registry import Lod
-from fluidtool.runtime.graph.ir import Value
-from fluidtool.runtime.graph.pipeline import check_bounds, import_region, rewritten
+from fluidtool.runtime.engines.native.memory import ALIGNMENT, LARGE_PAGE, aligned_floats
+from fluidtool.runtime.engines.native.region import Mention, NativeRegion
+from fluidtool.runtime.graph.pipeline import import_region, rewritten
 from fluidtool.runtime.graph.spec import RegionSpec
 from fluidtool.tensor.files import check_unchanged, file_of, forget, private
 
 IDS = word(abi.GatherPool, "id_count")
 COMPILING, PACKING = 6e-4, 2.5e-9  # seconds: per operator, per float
 STEPPING, MULTIPLYING = 2e-5, 5e-11  # seconds saved per run: per operator, per multiply-add
-Mention = tuple[int, int, int]  # step, word of the pointer, offset in bytes
-
-
-@dataclass(slots=True)
-class NativeRegion:
-    """Kernel calls with addresses, their memory, and what to patch before each run."""
-
-    library: Library
-    steps: NDArray[np.int64]  # one per row
-    kernel_calls: list[KernelCall]
-    arena: NDArray[np.float32]
-    keep: list[Any]
-    mapped: list[Any]  # those of its arrays that are mapped from files
-    inputs: list[tuple[Value, list[Mention]]]
-    offsets: list[tuple[str, list[Mention]]]  # of sequences pooled during lookup
-    outputs: list[tuple[str, Value, list[Mention]]]
-    bounds: list[tuple[str, int]]
-    tables: list[tuple[int, int]]  # step and word of each mark
-    lods: dict[str, list[list[int]]]
-    runs_to_pay: int = 0
-    lock: Lock = field(default_factory=locks.lock)  # of the steps and the arena, while they run
-
-    @property
-    def memory(self) -> int:
-        """The bytes of its arena and its steps; packed constants are shared."""
-        return self.arena.nbytes + self.steps.nbytes
-
-    def run(
-        self, given: Mapping[str, Any], watch: Watch | None = None, lods: Mapping[str, Lod] | None = None
-    ) -> dict[str, Any]:
-        """Compute the outputs (fresh arrays) from the inputs, by name; `watch` gets the time of each step.
-
-        Raises UnreadableError if a file with a table that is read in place has been written to.
-        """
-        if self.mapped:
-            check_unchanged(self.mapped)
-        results: dict[str, Any] = {}
-        with self.lock:
-            steps = self.steps
-            held = []
-            for value, places in self.inputs:
-                array = np.ascontiguousarray(given[value.name], value.dtype)
-                held.append(array)
-                start = first_byte(array)
-                for step, at, offset in places:
-                    steps[step, at] = start + offset
-            for name, places in self.offsets:
-                offsets = np.array((lods or {})[name][-1], np.int64)
-                held.append(offsets)
-                for step, at, _ in places:
-                    steps[step, at] = first_byte(offsets)
-                    steps[step, IDS] = given[name].size
-            for name, value, places in self.outputs:
-                array = results[name] = np.empty(value.shape, value.dtype)
-                start = first_byte(array)
-                for step, at, offset in places:
-                    steps[step, at] = start + offset
-            if watch is None:
-                self.library.run(steps)
-            else:
-                watch.kernel_calls(self, self.library.run_timed(steps))
-            if self.bounds and self._went_beyond():
-                check_bounds(self.bounds, given)
-                self.library.run(steps)  # an interrupted run may have left marks
-                if self._went_beyond():
-                    raise OperatorError(
-                        f"the LoD of {' or '.join(name for name, _ in self.offsets)} does not match its rows"
-                    )
-        return results
-
-    def _went_beyond(self) -> bool:
-        """Whether a step has marked an id out of range for its table; clears the marks."""
-        marked = [place for place in self.tables if self.steps[place]]
-        for place in marked:
-            self.steps[place] = 0
-        return bool(marked)
 
 
 def compile_region(spec: RegionSpec, library: Library, packed: Packed | None = None) -> NativeRegion:
@@ -165,6 +79,7 @@ def compile_region(spec: RegionSpec, library: Library, packed: Packed | None = N
         imported.bounds,
         tables,
         imported.lods,
+        IDS,
         runs_to_pay(len(spec.operators), lowered.packed_floats, sum(node.multiply_adds for node in graph.nodes)),
     )
 

@@ -99,6 +99,10 @@ class PackedConstants:
             return make()
         return self._cache.get(self._origin + recipe, size, make)
 
+    def file_name(self, constant: NDArray[Any]) -> str:
+        """The name of the file in the user's cache that has a constant; '' if none has it."""
+        return "" if self._cache is None else self._cache.name_of(constant)
+
     @cached_property
     def _cache(self) -> WeightCache | None:
         from fluidtool.runtime.engines.native.cache import weight_cache  # small networks never need it

@@ -13,7 +13,7 @@ from fluidtool.errors import DeviceError, FluidError
 from fluidtool.ops.control_flow.compiled import LoopCompiler
 from fluidtool.records import dataclass
 from fluidtool.runtime.engines.base import Kernel
-from fluidtool.runtime.engines.native.compiler import NativeRegion, compile_region
+from fluidtool.runtime.engines.native.compiler import compile_region
 from fluidtool.runtime.engines.native.constants import Packed, PackedConstants
 from fluidtool.runtime.engines.native.library import (
     BUILD,
@@ -25,6 +25,7 @@ from fluidtool.runtime.engines.native.library import (
     library,
     switched_off,
 )
+from fluidtool.runtime.engines.native.region import NativeRegion
 from fluidtool.runtime.graph.ir import EngineFaultError
 from fluidtool.runtime.graph.spec import RegionSpec
 

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fluidtool.records import dataclass
+from fluidtool.runtime.engines.native.memory import aligned_floats
 from fluidtool.runtime.graph.ir import Shape
 
-ALIGNMENT = 16  # floats: a cache line
-LARGE_PAGE = 1 << 19  # floats: 2 MiB
 Halo = tuple[int, int, int, int]  # zeros at the top, left, bottom and right
 NO_HALO: Halo = (0, 0, 0, 0)
 
@@ -217,26 +214,6 @@ def constant(array: Any) -> Buffer:
     numbers = aligned_floats(int(np.size(array)))
     numbers[:] = np.asarray(array, np.float32).reshape(-1)
     return Buffer(numbers.size, "constant", numbers)
-
-
-def aligned_floats(size: int, alignment: int = ALIGNMENT) -> NDArray[np.float32]:
-    """Floats aligned to a cache line, or to another multiple of floats; they own the memory up to its end."""
-    memory = np.empty(-(-size // alignment) * alignment + alignment, np.float32)
-    start = (-memory.ctypes.data // 4) % alignment
-    return memory[start : start + size]
-
-
-class ThreadMemory(threading.local):
-    """Memory for what lies between the kernel calls of an operator: one for all that a thread runs, as large as any needed."""
-
-    def __init__(self) -> None:
-        self.floats = aligned_floats(0)
-
-    def of(self, size: int) -> NDArray[np.float32]:
-        """This many floats, with any values."""
-        if self.floats.size < size:
-            self.floats = aligned_floats(size)
-        return self.floats
 
 
 def joined(a: Halo, b: Halo) -> Halo:

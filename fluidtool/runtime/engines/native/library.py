@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fluidtool.records import dataclass
-from fluidtool.runtime.engines.native.abi import FINGERPRINT
-from fluidtool.runtime.engines.native.layouts import ThreadMemory
+from fluidtool.runtime.engines.native.fingerprint import FINGERPRINT
+from fluidtool.runtime.engines.native.memory import ThreadMemory
 from fluidtool.runtime.engines.threads import MOST_THREADS, thread_count
 
 FOLDER = Path(__file__).parent

@@ -17,8 +17,8 @@ from fluidtool.runtime.engines.native import abi
 from fluidtool.runtime.engines.native.abi import Kind
 from fluidtool.runtime.engines.native.allocator import lower_bound
 from fluidtool.runtime.engines.native.calls import KernelCall, is_narrow
-from fluidtool.runtime.engines.native.compiler import NativeRegion
 from fluidtool.runtime.engines.native.constants import ForeseenConstants
+from fluidtool.runtime.engines.native.region import NativeRegion
 from fluidtool.runtime.graph.importers import registry
 from fluidtool.runtime.graph.importers.quantization import OPERATORS as QUANTIZATION
 from fluidtool.runtime.graph.importers.registry import Lod

@@ -18,11 +18,12 @@ from fluidtool.runtime.engines.native.binding import bind
 from fluidtool.runtime.engines.native.kernels import images
 from fluidtool.runtime.engines.native.kernels.direct import Array, are_floats, in_rows
 from fluidtool.runtime.engines.native.kernels.last import is_only_last
-from fluidtool.runtime.engines.native.layouts import Buffer, aligned_floats
+from fluidtool.runtime.engines.native.layouts import Buffer
 from fluidtool.runtime.engines.native.library import Library
 from fluidtool.runtime.engines.native.lowering import lower
 from fluidtool.runtime.engines.native.lowering.last import Geometry
 from fluidtool.runtime.engines.native.lowering.training import bundled
+from fluidtool.runtime.engines.native.memory import aligned_floats
 from fluidtool.runtime.graph.ir import Graph, Node, Shape, UnsupportedError, Value
 
 WORTH, SHALLOW_WORTH = 1 << 22, 1 << 24

@@ -28,7 +28,6 @@ from fluidtool.runtime.engines.native.layouts import (
     Halo,
     Plain,
     Pointer,
-    aligned_floats,
     constant,
     joined,
     row_major,
@@ -36,6 +35,7 @@ from fluidtool.runtime.engines.native.layouts import (
 from fluidtool.runtime.engines.native.lowering.convolution import Parts, Pixels, cut_image, is_depthwise, reach
 from fluidtool.runtime.engines.native.lowering.twins import as_twins, doubled, find_twins
 from fluidtool.runtime.engines.native.lowering.values import Lowering, conv_output, lowers
+from fluidtool.runtime.engines.native.memory import aligned_floats
 from fluidtool.runtime.graph.ir import Graph, Node, Shape, Value
 from fluidtool.runtime.graph.quantization import Quantizer
 

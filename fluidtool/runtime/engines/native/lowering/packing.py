@@ -15,9 +15,10 @@ from fluidtool.runtime.engines.native import abi
 from fluidtool.runtime.engines.native.bfloat16 import rounded
 from fluidtool.runtime.engines.native.binding import bind
 from fluidtool.runtime.engines.native.constants import Packed, Packing
-from fluidtool.runtime.engines.native.layouts import ALIGNMENT, LARGE_PAGE, Buffer, aligned_floats, constant
+from fluidtool.runtime.engines.native.layouts import Buffer, constant
 from fluidtool.runtime.engines.native.library import Library
 from fluidtool.runtime.engines.native.lowering.builder import task_count
+from fluidtool.runtime.engines.native.memory import ALIGNMENT, LARGE_PAGE, aligned_floats
 from fluidtool.runtime.graph.ir import Shape
 from fluidtool.runtime.graph.weights import matrices
 from fluidtool.tensor.files import forget
