@@ -208,6 +208,65 @@ def test_an_id_outside_the_table_is_the_error_of_the_operator(ran: Ran) -> None:
     assert ran == [False]
 
 
+def test_python_is_asked_now_and_then_in_a_loop_of_many_steps(ran: Ran, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "STEPS_AT_ONCE", 3)
+    program, feed = greedy(10), {"start": RNG.normal(size=(4, WIDTH)).astype("float32")}
+    expected, found = (results(engine, program, feed, [program[2].name])[0].array for engine in ("numpy", "native"))
+    assert ran == [True]
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+    def interrupt(self: Any, lacking: int, wanted: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(running._Run, "_provide", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        results("native", program, feed, [program[2].name])
+
+
+def test_memory_that_is_not_there_leaves_the_loop_to_its_operators(ran: Ran, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lacking(self: Any, lacking: int, wanted: int) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(running, "STEPS_AT_ONCE", 3)
+    monkeypatch.setattr(running._Run, "_provide", lacking)
+    program, feed = greedy(10), {"start": RNG.normal(size=(4, WIDTH)).astype("float32")}
+    expected, found = (results(engine, program, feed, [program[2].name])[0].array for engine in ("numpy", "native"))
+    assert ran == [False]
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def counted(body: Callable[[Any, Any], Any]) -> tuple[Program, Program, Any]:
+    """Three steps of a state that `body` changes, given the state and the number of the step."""
+    main, startup = fluid.Program(), fluid.Program()
+    with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        start = L.data("start", [WIDTH])
+        state, i, n = L.scale(start, 1.0), L.zeros([1], "int64"), L.fill_constant([1], "int64", 3)
+        go_on = L.less_than(i, n)
+        loop = L.While(go_on)
+        with loop.block():
+            L.assign(body(state, i), state)
+            L.increment(i, 1, in_place=True)
+            L.less_than(i, n, cond=go_on)
+    return main, startup, state
+
+
+def reshaped(state: Any, shape: list[int]) -> Any:
+    """As a file may ask for it."""
+    found = L.reshape(state, [-1, WIDTH])
+    found.block.ops[-1]._set_attr("shape", shape)
+    return found
+
+
+@pytest.mark.parametrize("shape", [[2**16] * 4, [2**30, 2**30, 16, 1], [-1, 4]])
+def test_a_shape_that_does_not_fit_is_the_error_of_the_operator(shape: list[int], ran: Ran) -> None:
+    main, startup, state = counted(lambda state, i: reshaped(state, shape))
+    feed = {"start": np.zeros((2, WIDTH), "float32")}
+    for engine in ("numpy", "native"):
+        with pytest.raises(OperatorError, match="reshape2"):
+            results(engine, (main, startup, state), feed, [state.name])
+    assert ran == [False]
+
+
 def test_what_steps_hand_on_outside_arrays_is_kept_from_step_to_step(ran: Ran) -> None:
     main, startup = fluid.Program(), fluid.Program()
     with fluid.program_guard(main, startup), fluid.unique_name.guard():
@@ -284,3 +343,11 @@ def test_no_value_stays_none() -> None:
 def test_what_has_no_form_is_refused(value: Any) -> None:
     with pytest.raises(NoFormError):
         row_of(value, Memory())
+
+
+@pytest.mark.parametrize("offsets", [[0, 2], [0, 4], [1, 3], [0, 5, 3], []])
+def test_a_lod_that_does_not_cover_the_rows_has_no_form(offsets: list[int]) -> None:
+    tensor = LoDTensor(np.zeros((3, 2), "float32"))
+    tensor.offsets = [offsets]
+    with pytest.raises(NoFormError):
+        row_of(tensor, Memory())

@@ -33,6 +33,7 @@ STATE, WANTED, STEP, NEXT, KEPT, KEPT_END, BORROWED, BORROWED_START, BORROWED_EN
 MOST, CONDITION, STATE_WORDS = 12, 13, 14
 LEAST_CHUNK, MOST_CHUNK = 1 << 18, 1 << 24  # bytes
 ROOM = 32  # steps, and items of an array, that there is room for at first
+STEPS_AT_ONCE = 1024  # of a loop that keeps no values: then Python may stop it (Ctrl-C)
 OUTSIDE = "outside "  # before the name of a variable that steps know by another name, too
 
 
@@ -55,7 +56,7 @@ class NativeLoop:
         """
         try:
             return _Run(self, find, steps).result()
-        except NoFormError:
+        except (NoFormError, MemoryError):  # whose message is the operator's
             return None
 
 
@@ -75,6 +76,7 @@ class _Run:
         self.code = loop._code.copy()
         self.given: dict[str, LoDTensorArray | LoDTensor | None] = {}
         self.kept = self._rows_of_steps()
+        self.steps_at_once = STEPS_AT_ONCE if self.kept is None else len(self.kept)
         self.arrays = self._outside()
         for patch in self.instructions.patches:
             self._apply(patch)
@@ -209,7 +211,7 @@ class _Run:
         return abi.Loop(
             instructions=self.code, state=self.state, values=self.values, outer=self.outer, kept=self.kept,
             arrays=self.arrays.table, count=len(self.code), slot_count=len(self.slots),
-            kept_steps=0 if self.kept is None else len(self.kept), array_count=len(self.arrays.table),
+            kept_steps=self.steps_at_once, array_count=len(self.arrays.table),
             keeps=int(self.spec.keeps), given=int(self.steps is not None),
         )  # fmt: skip
 
@@ -231,8 +233,9 @@ class _Run:
             before = int(self.state[BORROWED_END + which] - self.state[BORROWED_START + which])
             self._more_borrowed(which, 2 * max(wanted, before))
         elif lacking == MORE_STEPS:
-            assert self.kept is not None
-            self.kept = np.concatenate([self.kept, np.zeros_like(self.kept)])
+            if self.kept is not None:
+                self.kept = np.concatenate([self.kept, np.zeros_like(self.kept)])
+            self.steps_at_once = self.steps_at_once + STEPS_AT_ONCE if self.kept is None else len(self.kept)
         else:
             count, number = divmod(wanted, 1024)
             self.arrays.grow(number, count)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -53,9 +54,11 @@ class Memory:
         self._tables.update(other._tables)
 
     def table(self, offsets: list[int]) -> int:
-        """The address of offsets as kernels read them."""
+        """The address of offsets as kernels read them; raises NoFormError for some that are no sequences."""
         key = tuple(offsets)
         if (found := self._tables.get(key)) is None:
+            if not key or key[0] != 0 or any(end < start for start, end in pairwise(key)):
+                raise NoFormError
             found = self._tables[key] = np.array(offsets, np.int64)
             self._lods[first_byte(found)] = [list(offsets)]
         return first_byte(found)
@@ -99,7 +102,10 @@ def write_tensor(row: Array, value: Any, memory: Memory) -> None:
         row[DATA] = 0 if array is None else memory.add(array)
     row[DIMS : DIMS + len(shape)] = shape
     if value.offsets:
-        row[LOD], row[BOUNDS] = memory.table(value.offsets[0]), len(value.offsets[0])
+        (offsets,) = value.offsets
+        if not offsets or not len(shape) or offsets[-1] != shape[0]:
+            raise NoFormError
+        row[LOD], row[BOUNDS] = memory.table(offsets), len(offsets)
 
 
 def read_tensor(row: Array, memory: Memory) -> LoDTensor | None:

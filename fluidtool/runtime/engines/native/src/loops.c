@@ -5,7 +5,8 @@
    asked for more and then calls again: an instruction that lacked some runs once more from its beginning. What an instruction
    cannot compute (another data type, an id out of range) ends the loop as UNSUITABLE: nothing outside has changed. */
 enum { NO_VALUE, FLOATS, LONGS, INTS, TRUTHS, DIMENSIONS }; /* kinds of values */
-enum { LOOP_DIMS = 4, LOOP_WORDS = 24 };
+enum { LOOP_DIMS = 4, LOOP_WORDS = 24, MOST_ITEMS = 1 << 24 };
+#define MOST_NUMBERS ((int64_t)1 << 46) /* in a value: more would have no memory, and could not be counted */
 
 typedef struct {
     void *data;
@@ -80,8 +81,19 @@ static void *loop_memory(loop *l, int64_t bytes, int keep) {
     return found;
 }
 
+/* Whether the numbers of a shape can be counted. */
+INLINE int is_countable(const loop_value *v) {
+    int64_t size = 1;
+    for (int64_t i = 0; i < v->rank; i++) {
+        if (v->dims[i] < 0 || (v->dims[i] && size > MOST_NUMBERS / v->dims[i])) return 0;
+        size *= v->dims[i];
+    }
+    return 1;
+}
+
 /* A new value with the shape, data type and LoD of another; 0 where memory lacks. */
 static int make_like(loop *l, loop_value *made, const loop_value *like, int keep) {
+    if (!is_countable(like)) return unsuitable(l);
     *made = *like;
     made->array = 0;
     made->borrowed = keep ? 0 : 1 + l->state->step % 2;
@@ -189,7 +201,7 @@ static void product_of_step(int64_t rows, int64_t depth, int64_t columns, const 
     if (!(condition)) return 0
 
 INLINE int64_t index_of(const loop_value *v) {
-    if (loop_size(v) != 1) return -1;
+    if (loop_size(v) != 1 || !v->data) return -1;
     return v->kind == LONGS ? *(const int64_t *)v->data : v->kind == INTS ? *(const int32_t *)v->data : -1;
 }
 
@@ -217,7 +229,7 @@ static int read_item(loop *l, const int64_t *w) {
 /* value, index, array, whether the item must not be there yet */
 static int write_item(loop *l, const int64_t *w) {
     const int64_t index = index_of(&SLOT(3));
-    NEED(SLOT(4).array && !SLOT(2).array && SLOT(2).kind != DIMENSIONS && index >= 0);
+    NEED(SLOT(4).array && !SLOT(2).array && SLOT(2).kind != DIMENSIONS && index >= 0 && index < MOST_ITEMS);
     loop_array *a = &l->arrays[SLOT(4).array - 1];
     if (index >= a->room) {
         l->state->state = MORE_ITEMS;
@@ -460,7 +472,9 @@ static int reshape_value(loop *l, const int64_t *w) {
     NEED((x.kind == FLOATS || x.kind == LONGS || x.kind == INTS) && !x.array);
     NEED(w[4] < 0 || x.rank < LOOP_DIMS);
     loop_value out = x;
+    const int64_t whole = loop_size(&x);
     int64_t size = 1, open = -1;
+    NEED(whole > 0);
     out.rank = w[5];
     for (int64_t i = 0; i < w[5]; i++) {
         out.dims[i] = w[6 + i];
@@ -468,12 +482,15 @@ static int reshape_value(loop *l, const int64_t *w) {
             NEED(i < x.rank);
             out.dims[i] = x.dims[i];
         }
-        if (out.dims[i] < 0) open = i;
-        else size *= out.dims[i];
+        if (out.dims[i] < 0) {
+            open = i;
+            continue;
+        }
+        NEED(out.dims[i] && out.dims[i] <= whole / size);
+        size *= out.dims[i];
     }
-    NEED(size > 0 && loop_size(&x) > 0);
-    if (open >= 0) out.dims[open] = loop_size(&x) / size;
-    NEED(loop_size(&out) == loop_size(&x));
+    if (open >= 0) out.dims[open] = whole / size;
+    NEED(loop_size(&out) == whole);
     if (!x.rank || out.dims[0] != x.dims[0]) out.lod = 0, out.bounds = 0;
     if (w[4] >= 0) {
         loop_value shape = {.kind = DIMENSIONS, .rank = x.rank + 1, .lod = x.lod, .bounds = x.bounds};
@@ -643,7 +660,7 @@ static int increment_value(loop *l, const int64_t *w) {
     const loop_value x = SLOT(2);
     double by;
     memcpy(&by, &w[4], sizeof by);
-    NEED((x.kind == FLOATS || x.kind == LONGS || x.kind == INTS) && !x.array && loop_size(&x) == 1);
+    NEED((x.kind == FLOATS || x.kind == LONGS || x.kind == INTS) && !x.array && x.data && loop_size(&x) == 1);
     loop_value out;
     MAKE(make_like(l, &out, &x, KEEP(0)));
     if (x.kind == FLOATS) *(float *)out.data = *(const float *)x.data + (float)by;
@@ -658,7 +675,7 @@ enum { LESS, LESS_OR_EQUAL, GREATER, GREATER_OR_EQUAL };
 static int compare(loop *l, const int64_t *w) {
     const loop_value x = SLOT(2), y = SLOT(3);
     NEED(x.kind == y.kind && (x.kind == FLOATS || x.kind == LONGS || x.kind == INTS) && !x.array && !y.array);
-    NEED(loop_size(&x) == 1 && same_shape(&x, &y));
+    NEED(loop_size(&x) == 1 && same_shape(&x, &y) && x.data && y.data);
     loop_value out = x;
     out.kind = TRUTHS;
     MAKE(make_like(l, &out, &out, KEEP(0)));
@@ -739,7 +756,7 @@ static int largest(loop *l, const int64_t *w) {
 /* table, ids, out, id of zeros (-1: none) */
 static int look_up(loop *l, const int64_t *w) {
     const loop_value table = SLOT(2), ids = SLOT(3);
-    NEED(has_floats(&table) && table.rank == 2 && ids.kind == LONGS && !ids.array && ids.rank && loop_size(&ids));
+    NEED(has_floats(&table) && table.rank == 2 && ids.kind == LONGS && !ids.array && ids.data && ids.rank && loop_size(&ids));
     NEED(ids.dims[ids.rank - 1] == 1 && (ids.rank > 1));
     const int64_t *id = ids.data, columns = table.dims[1], count = loop_size(&ids);
     loop_value out = ids;
@@ -819,11 +836,11 @@ static int goes_on(loop *l, const ft_loop *s) {
     int more = state->step < state->most;
     if (state->most < 0) {
         const loop_value *condition = &l->slots[state->condition];
-        NEED(condition->kind == TRUTHS && loop_size(condition) == 1);
+        NEED(condition->kind == TRUTHS && condition->data && loop_size(condition) == 1);
         more = *(const uint8_t *)condition->data != 0;
     }
     if (!more) state->state = FINISHED;
-    else if ((s->keeps || s->given) && state->step >= s->kept_steps) state->state = MORE_STEPS;
+    else if (state->step >= s->kept_steps) state->state = MORE_STEPS; /* without values that are kept: a caller may stop it */
     return state->state == RUNNING;
 }
 
