@@ -64,9 +64,11 @@ def _run_in_one_scope(ctx: OpContext, sub_block: int) -> None:
 
 def _run_compiled(ctx: OpContext, describe: Callable[[], LoopSpec], key: str) -> Sequence[StepRecord] | None:
     """Let the engine run the loop; None if it does not. The steps that it has kept."""
-    _condition(ctx)
     loop: CompiledLoop | None = ctx.compiled_loop(key, describe)
-    result = None if loop is None else loop.run(_outside(ctx))
+    if loop is None:
+        return None
+    _condition(ctx)  # which must be one boolean
+    result = loop.run(_outside(ctx))
     if result is None:
         return None
     _commit(ctx, result)

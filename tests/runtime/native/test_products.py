@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fluidtool.runtime.engines.native.kernels.extents import LONGEST_SHARE
 from fluidtool.runtime.engines.native.kernels.products import Matrices, cut, matrices, product
 from fluidtool.runtime.engines.native.library import Library, library
 from tests.runtime.native.test_operator_kernels import agree, counted, outputs_of
@@ -40,6 +41,11 @@ def test_mul_and_its_gradients(rows: int, depth: int, columns: int) -> None:
     agree("mul", feeds, ["Out"], scale=depth**0.5)
     feeds["Out@GRAD"] = floats(rows, columns, seed=2)
     agree("mul_grad", feeds, GRADS, scale=max(rows, columns) ** 0.5)
+
+
+def test_no_share_of_a_depth_is_longer_than_the_memory_for_it() -> None:
+    shares = {depth: max(1, (depth + 768 // 2 - 1) // 768) for depth in range(1, 10_000)}  # as shares_of of products.c
+    assert max(-(-depth // count) for depth, count in shares.items()) == LONGEST_SHARE
 
 
 @few

@@ -5,13 +5,13 @@ numpy's products have threads of their own, which go on waiting for work where t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from fluidtool.ops.context import OpContext
+from fluidtool.records import dataclass
 from fluidtool.runtime.engines.native import abi
 from fluidtool.runtime.engines.native.kernels.direct import GRAIN, Array, are_floats, in_rows, run_call
 from fluidtool.runtime.engines.native.kernels.extents import LONGEST_SHARE, PANEL_ROWS, PANELS_TOGETHER, group_columns
