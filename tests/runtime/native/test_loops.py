@@ -235,8 +235,8 @@ def test_memory_that_is_not_there_leaves_the_loop_to_its_operators(ran: Ran, mon
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
-def counted(body: Callable[[Any, Any], Any]) -> tuple[Program, Program, Any]:
-    """Three steps of a state that `body` changes, given the state and the number of the step."""
+def counted(change: Callable[[Any, Any], Any]) -> tuple[Program, Program, Any]:
+    """Three steps of a state that `change` changes, given the state and the number of the step."""
     main, startup = fluid.Program(), fluid.Program()
     with fluid.program_guard(main, startup), fluid.unique_name.guard():
         start = L.data("start", [WIDTH])
@@ -244,7 +244,7 @@ def counted(body: Callable[[Any, Any], Any]) -> tuple[Program, Program, Any]:
         go_on = L.less_than(i, n)
         loop = L.While(go_on)
         with loop.block():
-            L.assign(body(state, i), state)
+            L.assign(change(state, i), state)
             L.increment(i, 1, in_place=True)
             L.less_than(i, n, cond=go_on)
     return main, startup, state
