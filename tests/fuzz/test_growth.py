@@ -54,7 +54,7 @@ SIZES = {
     "declared": (60, 240),  # of variables, for which less is done than for operators
 }
 BLOCKS_DEEP = 128, 384  # operators of programs with 32 levels of blocks
-LARGE = ("check of chain", "transpile --all-inference of chain", "fluid.layers")  # within minutes; the campaign has all
+LARGE = ("check of chain", "fluid.layers")  # within a minute; the campaign has all
 
 
 @pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, names in KINDS.items() for name in names])
