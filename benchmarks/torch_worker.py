@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import sys
 import time
 from typing import Any
@@ -49,6 +48,7 @@ def main() -> None:
     import torch
     import torch_networks
     import training_networks
+    from training_worker import most_resident_mb
 
     torch.set_num_threads(int(threads))
     torch.manual_seed(SEED)
@@ -72,8 +72,8 @@ def main() -> None:
         return float(loss.item())
 
     value = [step() for _ in range(3)][-1]
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(json.dumps({"batch": batch, "loss": value, "rss_peak_mb": most, "version": torch.__version__}), flush=True)
+    fields = {"batch": batch, "loss": value, "rss_peak_mb": most_resident_mb(), "version": torch.__version__}
+    print(json.dumps(fields), flush=True)
     for line in sys.stdin:
         times = []
         for _ in range(int(line)):

@@ -58,6 +58,18 @@ def test_memory_is_compared_with_the_most_frugal(
     assert training.memory_ratio(workers, list(theirs)) == ratio
 
 
+def test_memory_is_that_of_the_process_alone() -> None:
+    if not Path("/proc/self/status").exists():
+        pytest.skip("the system does not tell the most memory of a process")
+    held = bytearray(300 << 20)
+    held[:: 1 << 12] = b"x" * len(held[:: 1 << 12])
+    code = "import sys; sys.path.insert(0, sys.argv[1]); import training_worker as w; print(w.most_resident_mb())"
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(Path(training.WORKER).parent)], capture_output=True, text=True, check=True
+    )
+    assert 1 < float(done.stdout) < 200
+
+
 @pytest.mark.usefixtures("ours")
 def test_a_peer_that_cannot_is_named_and_the_others_are_measured() -> None:
     broken = Engine("torch compiled", (sys.executable, "-c", "raise SystemExit('no compiler here')"))
