@@ -66,13 +66,12 @@ def resnet18(fluid, batch):
     return loss, fluid.optimizer.Momentum(1e-2, 0.9), feed
 
 
-def lstm(fluid, batch):
-    """Embedding 5000x128, dynamic_lstm of 128 over sequences of 20 to 60 words, max over time, Adam."""
+def sentences(fluid, batch, hidden):
+    """Sentences of 20 to 60 words of 5000 told apart by the maximum over time of what `hidden` makes of gates, under Adam."""
     words = fluid.layers.data("words", [1], dtype="int64", lod_level=1)
     label = fluid.layers.data("label", [1], dtype="int64")
-    data = fluid.layers.fc(fluid.layers.embedding(words, [5000, 128]), 4 * 128)
-    hidden = fluid.layers.dynamic_lstm(data, 4 * 128, use_peepholes=False)[0]
-    best = fluid.layers.sequence_pool(hidden, "max")
+    gates = fluid.layers.fc(fluid.layers.embedding(words, [5000, 128]), 4 * 128)
+    best = fluid.layers.sequence_pool(hidden(gates), "max")
     loss = fluid.layers.mean(fluid.layers.cross_entropy(fluid.layers.fc(best, 2, act="softmax"), label))
     random = np.random.RandomState(0)
     lengths = [int(n) for n in random.randint(20, 61, batch)]
@@ -82,6 +81,11 @@ def lstm(fluid, batch):
         "label": random.randint(0, 2, (batch, 1)).astype("int64"),
     }
     return loss, fluid.optimizer.Adam(1e-3), feed
+
+
+def lstm(fluid, batch):
+    """Embedding 5000x128, dynamic_lstm of 128 over sentences."""
+    return sentences(fluid, batch, lambda gates: fluid.layers.dynamic_lstm(gates, 4 * 128, use_peepholes=False)[0])
 
 
 def sparse_ctr(fluid, batch):
@@ -239,20 +243,7 @@ def million_rows(fluid, batch):
 
 def lstmp(fluid, batch):
     """As `lstm`, with a projection to 64: dynamic_lstmp."""
-    words = fluid.layers.data("words", [1], dtype="int64", lod_level=1)
-    label = fluid.layers.data("label", [1], dtype="int64")
-    data = fluid.layers.fc(fluid.layers.embedding(words, [5000, 128]), 4 * 128)
-    hidden = fluid.layers.dynamic_lstmp(data, 4 * 128, 64, use_peepholes=False)[0]
-    best = fluid.layers.sequence_pool(hidden, "max")
-    loss = fluid.layers.mean(fluid.layers.cross_entropy(fluid.layers.fc(best, 2, act="softmax"), label))
-    random = np.random.RandomState(0)
-    lengths = [int(n) for n in random.randint(20, 61, batch)]
-    ids = random.randint(0, 5000, (sum(lengths), 1)).astype("int64")
-    feed = {
-        "words": fluid.create_lod_tensor(ids, [lengths], fluid.CPUPlace()),
-        "label": random.randint(0, 2, (batch, 1)).astype("int64"),
-    }
-    return loss, fluid.optimizer.Adam(1e-3), feed
+    return sentences(fluid, batch, lambda gates: fluid.layers.dynamic_lstmp(gates, 4 * 128, 64, use_peepholes=False)[0])
 
 
 def greedy(fluid, batch):

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from fluidtool.runtime.engines.cuda.training.compiled import CudaStep
 from tests.gpu.standin import installed
 from tests.gpu.standin.kernels import COMPILER, NO_COMPILER
 
@@ -18,3 +19,17 @@ def cupy() -> Iterator[Any]:
         pytest.skip(NO_COMPILER)
     with installed(devices=2) as module:
         yield module
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> list[CudaStep]:
+    """Every step that runs in one call, for each run and each GPU."""
+    found: list[CudaStep] = []
+    run = CudaStep.run
+
+    def noted(self: CudaStep, *args: Any) -> Any:
+        found.append(self)
+        return run(self, *args)
+
+    monkeypatch.setattr(CudaStep, "run", noted)
+    return found

@@ -42,20 +42,6 @@ def graphs(request: pytest.FixtureRequest, gpus: Any, monkeypatch: pytest.Monkey
     return bool(request.param == "graphs")
 
 
-@pytest.fixture
-def compiled(monkeypatch: pytest.MonkeyPatch) -> list[CudaStep]:
-    """Every step that runs in one call, for each run and each GPU."""
-    found: list[CudaStep] = []
-    run = CudaStep.run
-
-    def noted(self: CudaStep, *args: Any) -> Any:
-        found.append(self)
-        return run(self, *args)
-
-    monkeypatch.setattr(CudaStep, "run", noted)
-    return found
-
-
 def with_sums(compiled: list[CudaStep]) -> list[CudaStep]:
     """The steps that sum over the GPUs, without the updates after them."""
     return [step for step in compiled if any(isinstance(call, Reduction) for call in step.calls)]

@@ -25,15 +25,6 @@ def _switched_on(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
 
 
-@pytest.fixture
-def compiled(monkeypatch: pytest.MonkeyPatch) -> list[CudaStep]:
-    """Every step that runs in one call, for each run."""
-    found: list[CudaStep] = []
-    run = CudaStep.run
-    monkeypatch.setattr(CudaStep, "run", lambda self, *args: found.append(self) or run(self, *args))
-    return found
-
-
 def batch(seed: int, lengths: list[int] | None = None) -> dict[str, Any]:
     lengths, random = LENGTHS if lengths is None else lengths, np.random.default_rng(seed)
     rows = random.standard_normal((sum(lengths), 4)).astype(np.float32)

@@ -33,15 +33,6 @@ def _switched_on(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
 
 
-@pytest.fixture
-def compiled(monkeypatch: pytest.MonkeyPatch) -> list[CudaStep]:
-    """Every step that runs in one call, for each run."""
-    found: list[CudaStep] = []
-    run = CudaStep.run
-    monkeypatch.setattr(CudaStep, "run", lambda self, *args: found.append(self) or run(self, *args))
-    return found
-
-
 def two_tables(padding: Any = None) -> Any:
     """The first and second order of features, by the same ids."""
     ids, y = layers.data("ids", [4], dtype="int64"), layers.data("y", [1])

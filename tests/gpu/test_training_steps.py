@@ -29,20 +29,6 @@ def _switched_on(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
 
 
-@pytest.fixture
-def compiled(monkeypatch: pytest.MonkeyPatch) -> list[CudaStep]:
-    """Every step that runs in one call, for each run."""
-    found: list[CudaStep] = []
-    run = CudaStep.run
-
-    def noted(self: CudaStep, *args: Any) -> Any:
-        found.append(self)
-        return run(self, *args)
-
-    monkeypatch.setattr(CudaStep, "run", noted)
-    return found
-
-
 # ---------------------------------------------------------------- operators
 @pytest.mark.parametrize("name", cases.step_operators())
 def test_an_operator_and_its_gradient(name: str, compiled: list[CudaStep]) -> None:
