@@ -129,14 +129,21 @@ typedef struct {
     quantizer next;
 } ending;
 
-/* Whatever follows the sums of `block` at `pixel`: factor and shift by channel, residual, activation, the next quantizer. */
-INLINE void end_sum(const ending *e, veci sum, int64_t pixel, int64_t block, const int32_t activation, const int WHOLE) {
-    const int64_t lanes = WHOLE ? VL : e->lanes, z_lanes = WHOLE ? VL : e->z_lanes;
-    vec value = __builtin_convertvector(sum, vec) * LOAD(e->factors + block * VL) + LOAD(e->shifts + block * VL);
-    if (e->residual) value += take(e->residual + pixel * e->residual_pixel + block * e->residual_block, lanes);
-    value = activate(value, activation, e->constants);
-    if (e->y) give(e->y + pixel * e->y_pixel + block * e->y_block, value, lanes);
-    if (e->z) store_bytes(e->z + pixel * e->z_pixel + block * VL, to_whole(in_steps(value, &e->next), e->next.away), z_lanes);
+/* Whatever follows the sums of a block: factor and shift by channel, residual, activation, the next quantizer. For any number of
+   lanes and any activation, and by itself: inlined, it would be most of the code below. */
+static __attribute__((noinline)) void end_block(const ending *e, const veci *sums, int64_t pixels, int64_t block, int last) {
+    const int64_t lanes = last ? e->lanes : VL, z_lanes = last ? e->z_lanes : VL;
+    const vec factors = LOAD(e->factors + block * VL), shifts = LOAD(e->shifts + block * VL);
+    const float *residual = e->residual + block * e->residual_block;
+    float *y = e->y + block * e->y_block;
+    byte *z = e->z + block * VL;
+    for (int64_t i = 0; i < pixels; i++) {
+        vec value = __builtin_convertvector(sums[i], vec) * factors + shifts;
+        if (e->residual) value += take(residual + i * e->residual_pixel, lanes);
+        value = activate(value, e->activation, e->constants);
+        if (e->y) give(y + i * e->y_pixel, value, lanes);
+        if (e->z) store_bytes(z + i * e->z_pixel, to_whole(in_steps(value, &e->next), e->next.away), z_lanes);
+    }
 }
 
 /* The sums of some pixels of some blocks. Y, R, Z: whether floats are stored, a residual is added, bytes are stored; AWAY: the
@@ -148,7 +155,7 @@ INLINE void end_blocks(const int32_t activation, const int Y, const int R, const
     const int64_t y_pixel = e->y_pixel, residual_pixel = e->residual_pixel, z_pixel = e->z_pixel;
     for (int64_t b = 0; b < blocks; b++, sums += APART) {
         if (b + 1 == blocks && e->lanes < VL) {
-            for (int64_t i = 0; i < pixels; i++) end_sum(e, sums[i], i, b, e->activation, 0);
+            end_block(e, sums, pixels, b, 1);
             continue;
         }
         const int64_t room = b + 1 == blocks ? e->z_lanes : VL;
@@ -189,12 +196,7 @@ static __attribute__((noinline)) void end_sums(const ending *e, const veci *sums
     } else {
         END_SUMS(0)
     }
-    for (int64_t b = 0; b < blocks; b++)
-        for (int64_t i = 0; i < pixels; i++) {
-            const int whole = b + 1 < blocks || (e->lanes == VL && e->z_lanes == VL);
-            if (whole) end_sum(e, sums[b * APART + i], i, b, e->activation, 1);
-            else end_sum(e, sums[b * APART + i], i, b, e->activation, 0);
-        }
+    for (int64_t b = 0; b < blocks; b++) end_block(e, sums + b * APART, pixels, b, b + 1 == blocks);
 }
 
 /* ---------------------------------------------------------------- products and convolutions */
