@@ -205,7 +205,7 @@ def library_name(command: list[str]) -> str:
 def objects(folder: Path, command: list[str], wanted: str = "all", extra: tuple[str, ...] = ()) -> list[str]:
     """Compile every unit into `folder`, one process per processor; the paths of the objects.
 
-    wanted: as for chosen_variants. Raises CalledProcessError if the compiler fails, OSError without one, and ValueError
+    wanted: as for chosen_variants. No unit is begun after one that failed. Raises CalledProcessError if the compiler fails, OSError without one, and ValueError
     for instructions that it does not support.
     """
     compiling, _ = flags(command)
@@ -218,7 +218,11 @@ def objects(folder: Path, command: list[str], wanted: str = "all", extra: tuple[
     with ThreadPoolExecutor(processors()) as pool:
         numbered = enumerate(units(chosen_variants(command, wanted)))
         started = [pool.submit(compiled, number, source, defines) for number, (source, defines) in numbered]
-        return [unit.result() for unit in started]
+        try:
+            return [unit.result() for unit in started]
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 def build(
