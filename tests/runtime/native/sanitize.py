@@ -46,7 +46,8 @@ def main(kind: str, *module: str) -> int:
     if not all(libraries):
         print(f"not run: there is no gcc with {' and '.join(RUNTIMES[kind])}")
         return 0
-    tests = ("pytest", "-q", "-p", "no:cacheprovider", "tests/runtime/native", "-k", TESTS[kind])
+    processes = ("-n", "2") if kind == "address" else ()  # a process of its own is what few tests are worth
+    tests = ("pytest", "-q", "-p", "no:cacheprovider", *processes, "tests/runtime/native", "-k", TESTS[kind])
     with tempfile.TemporaryDirectory() as folder:
         path = build(
             Path(folder, "engine.so"),
