@@ -205,8 +205,8 @@ def library_name(command: list[str]) -> str:
 def objects(folder: Path, command: list[str], wanted: str = "all", extra: tuple[str, ...] = ()) -> list[str]:
     """Compile every unit into `folder`, one process per processor; the paths of the objects.
 
-    wanted: as for chosen_variants. No unit is begun after one that failed. Raises CalledProcessError if the compiler fails, OSError without one, and ValueError
-    for instructions that it does not support.
+    wanted: as for chosen_variants. No unit is begun after one that failed. Raises CalledProcessError if the compiler fails,
+    OSError without one, and ValueError for instructions that it does not support.
     """
     compiling, _ = flags(command)
 
