@@ -168,7 +168,9 @@ def test_instructions_that_a_compiler_cannot_make_are_named(tmp_path: Path) -> N
 
 def test_a_compiler_that_fails_leaves_the_library_that_was_there(tmp_path: Path) -> None:
     script = tmp_path / "failing"
-    script.write_text('#!/bin/sh\ncase "$*" in *images.c*|*matrices.c*) exit 1 ;; *) exec cc -fsyntax-only "$@" ;; esac\n')
+    script.write_text(
+        '#!/bin/sh\ncase "$*" in *images.c*|*matrices.c*) exit 1 ;; *) exec cc -fsyntax-only "$@" ;; esac\n'
+    )
     script.chmod(0o755)
     target = tmp_path / "library" / "_engine.so"
     target.parent.mkdir()
@@ -180,7 +182,9 @@ def test_a_compiler_that_fails_leaves_the_library_that_was_there(tmp_path: Path)
 
 def test_a_unit_that_fails_is_the_last_that_is_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script, log = tmp_path / "failing", tmp_path / "log"
-    script.write_text(f'#!/bin/sh\ncase "$*" in *-dM*) exec cc "$@" ;; *) echo unit >>{log}; sleep 0.5; exit 1 ;; esac\n')
+    script.write_text(
+        f'#!/bin/sh\ncase "$*" in *-dM*) exec cc "$@" ;; *) echo unit >>{log}; sleep 0.5; exit 1 ;; esac\n'
+    )
     script.chmod(0o755)
     monkeypatch.setattr(build, "processors", lambda: 1)
     with pytest.raises(subprocess.CalledProcessError):
