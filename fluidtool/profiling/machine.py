@@ -16,7 +16,7 @@ from fluidtool.runtime.engines.native.library import Library
 from fluidtool.runtime.engines.native.memory import aligned_floats
 from fluidtool.runtime.engines.numpy import NUMPY
 
-PEAK_SUMS = 8  # SUMS in src/peak.c
+PEAK_SUMS = 12  # SUMS in src/peak.c
 PEAK_PAIR_SUMS = 16  # PEAK_SUMS in src/pairs.c
 TRIES = 5
 ENOUGH = 2e-3  # seconds of one measurement

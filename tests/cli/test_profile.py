@@ -6,6 +6,7 @@ import json
 import re
 from itertools import pairwise
 from pathlib import Path
+from time import perf_counter
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from fluidtool.profiling.recorder import Recorder
 from fluidtool.random_feed import random_feed
 from fluidtool.runtime import Executor, Scope
 from fluidtool.runtime.engines.native import library as native
+from fluidtool.runtime.engines.native.kernels.products import matrices, product
 from fluidtool.runtime.graph.importers import IMPORTERS
 from tests.cli.support import DIGITS, TOPICS, call, call_json, error_of, feed_file, linear_model, on_terminal
 
@@ -130,6 +132,20 @@ def test_the_peak_is_measured(there: bool) -> None:
     peak = measure_peak(native.library() if there else None)
     assert 1e8 < peak.flops < 1e14
     assert all(1e8 < speed < 1e13 for _, speed in peak.bandwidth)
+
+
+@built
+def test_no_product_is_faster_than_the_peak() -> None:
+    engine, size = native.library(), 768
+    assert engine is not None
+    x = matrices(np.ones((size, size), np.float32))
+    before, taken = measure_peak(engine), []
+    for _ in range(5):
+        start = perf_counter()
+        product(engine, x, x, (size, size))
+        taken.append(perf_counter() - start)
+    peak = before.better(measure_peak(engine))
+    assert 2 * size**3 / min(taken) < 1.1 * peak.flops
 
 
 # ---------------------------------------------------------------- what is compared
