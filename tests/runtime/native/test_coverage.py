@@ -205,6 +205,33 @@ def test_convolution_in_groups_of_few_channels(groups: int, inner: int, outer: i
     check(net, net.conv(x, weights, groups=groups, paddings=[1, 1]), scale=(9 * inner) ** 0.5)
 
 
+@pytest.mark.parametrize("each", [2, 4])
+@pytest.mark.parametrize(
+    "attrs",
+    [
+        {"paddings": [1, 1]},
+        {"paddings": [1, 1], "strides": [2, 2]},
+        {"paddings": [2, 2], "dilations": [2, 2]},
+        {"paddings": [0, 1, 2, 0]},
+    ],
+)
+def test_groups_of_so_few_channels_are_summed_by_diagonals(each: int, attrs: dict[str, list[int]]) -> None:
+    """Each row is cut into tiles of all sizes; a shift and a shortcut are added, and negative results become zeros."""
+    for size in (3, 7, 12, 13):
+        net = Net()
+        x, weights = net.data(2, 64, size, size), net.parameter(64, each, 3, 3)
+        y = net.conv(x, weights, groups=64 // each, **attrs)
+        y = net.op("elementwise_add", "Out", {"X": y, "Y": net.parameter(64)}, axis=1)
+        shortcut = net.conv(x, net.parameter(64, each, 3, 3), groups=64 // each, **attrs)
+        check(net, net.op("relu", "Out", {"X": net.op("elementwise_add", "Out", {"X": y, "Y": shortcut})}), scale=8)
+
+
+def test_convolution_of_one_pixel_in_groups_with_a_stride() -> None:
+    net = Net()
+    x, weights = net.data(2, 64, 9, 9), net.parameter(64, 4, 1, 1)
+    check(net, net.conv(x, weights, groups=16, strides=[2, 2]), scale=2)
+
+
 def test_convolution_in_groups_that_make_no_vector_is_left_to_numpy() -> None:
     net = Net()
     agree(net, [net.conv(net.data(1, 9, 5, 5), net.parameter(9, 3, 3, 3), groups=3)])

@@ -130,6 +130,41 @@ def test_an_activation_that_the_kernel_does_not_know_is_refused() -> None:
         bound(pool)
 
 
+def diagonals(**changed: Any) -> KernelCall:
+    """A convolution in two groups of 4 channels of 2 pixels each, with windows of 2 pixels."""
+    table = np.array([0], np.int64)
+    numbers = {
+        "images": 1, "rows": 1, "columns": 2, "blocks": 1, "segments": 1, "segment_length": 2 * WIDTH, "last_length": 0,
+        "last_segments": 0, "source_image": 24, "source_row": 24, "source_pixel": 8, "out_image": 16, "out_row": 16,
+        "out_pixel": 8, "out_block": 16, "groups": 1, "source_group": 24, "weights_group": 64, "out_group": 16,
+        "last_lanes": WIDTH, "row_parts": 1, "block_parts": 1, "bias_group": 8, "column_parts": 1, "diagonals": 4,
+    }  # fmt: skip
+    pointers: dict[str, Any] = {"source": (Buffer(24), 0), "weights": (Buffer(64), 0), "out": (Buffer(16), 0)}
+    pointers["offsets"] = Buffer(1, "constant", table), 0
+    return KernelCall(abi.Convolution(**(pointers | numbers | changed)))
+
+
+def test_groups_by_diagonals_have_only_their_own_weights() -> None:
+    bound(diagonals())
+    with pytest.raises(ExtentError, match="pointer weights accesses bytes"):
+        bound(diagonals(weights=(Buffer(63), 0)))
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"diagonals": 3}, "groups that are part of a vector"),
+        ({"diagonals": 8}, "groups that are part of a vector"),
+        ({"blocks": 2}, "pixels of one block"),
+        ({"segment_length": WIDTH + 1}, "pixels of one block"),
+        ({"last_lanes": 5}, "whole vectors"),
+    ],
+)
+def test_groups_that_no_diagonals_fit_are_refused(changed: dict[str, int], message: str) -> None:
+    with pytest.raises(ExtentError, match=message):
+        bound(diagonals(**changed))
+
+
 @pytest.mark.parametrize(
     ("offsets", "fits"), [([0, 2, 4], True), ([0, 5, 4], False), ([-1, 2, 4], False), ([0, 4], False)]
 )

@@ -178,15 +178,16 @@ class Arguments(Generic[P]):
 class Convolution(Arguments[P]):
     """out[pixel][channels] = activation(bias + residual + sum over segments s, k of source[pixel + offsets[s] + k]
     * weights[s][k][channels]). Weights of a group: for each pair of channel blocks [segment][k][two blocks], a
-    single last block [segment][k][block]. Rows go on from image to image. residual may be out. tasks = groups *
-    row_parts * column_parts * block_parts."""
+    single last block [segment][k][block]. Rows go on from image to image. residual may be out. With diagonals, a
+    block of channels consists of groups of so many: weights are [segment][pixel][d][lane of the source], for the
+    channel of the result that is lane ^ d. tasks = groups * row_parts * column_parts * block_parts."""
 
     __slots__ = (
         "source", "weights", "bias", "out", "residual", "offsets", "images", "rows", "columns", "blocks",
         "segments", "segment_length", "last_length", "last_segments", "source_image", "source_row", "source_pixel",
         "out_image", "out_row", "out_pixel", "out_block", "residual_image", "residual_row", "residual_pixel",
         "residual_block", "groups", "source_group", "weights_group", "out_group", "last_lanes", "row_parts",
-        "block_parts", "bias_group", "column_parts",
+        "block_parts", "bias_group", "column_parts", "diagonals",
     )
     kind = Kind.CONVOLUTION
     takes_activation = True
@@ -198,11 +199,11 @@ class Convolution(Arguments[P]):
         "last_segments": 0, "source_image": 0, "source_row": 0, "source_pixel": 0, "out_image": 0, "out_row": 0,
         "out_pixel": 0, "out_block": 0, "residual_image": 0, "residual_row": 0, "residual_pixel": 0,
         "residual_block": 0, "groups": 0, "source_group": 0, "weights_group": 0, "out_group": 0, "last_lanes": 0,
-        "row_parts": 0, "block_parts": 0, "bias_group": 0, "column_parts": 0,
+        "row_parts": 0, "block_parts": 0, "bias_group": 0, "column_parts": 0, "diagonals": 0,
     }
     optional = ("bias", "residual", )
     float_names = ()
-    layout = Struct("@iiq3f6Q28q")
+    layout = Struct("@iiq3f6Q29q")
 
     def __init__(
         self, *, source: P, weights: P, bias: P | None = None, out: P, residual: P | None = None, offsets: P,
@@ -210,7 +211,7 @@ class Convolution(Arguments[P]):
         last_segments: int, source_image: int, source_row: int, source_pixel: int, out_image: int, out_row: int,
         out_pixel: int, out_block: int, residual_image: int = 0, residual_row: int = 0, residual_pixel: int = 0,
         residual_block: int = 0, groups: int, source_group: int, weights_group: int, out_group: int, last_lanes:
-        int, row_parts: int, block_parts: int, bias_group: int, column_parts: int,
+        int, row_parts: int, block_parts: int, bias_group: int, column_parts: int, diagonals: int = 0,
     ) -> None:
         self.source = source
         self.weights = weights
@@ -246,6 +247,7 @@ class Convolution(Arguments[P]):
         self.block_parts = block_parts
         self.bias_group = bias_group
         self.column_parts = column_parts
+        self.diagonals = diagonals
 
     def pointers(self) -> tuple[P | None, ...]:
         return (self.source, self.weights, self.bias, self.out, self.residual, self.offsets,)
@@ -255,7 +257,8 @@ class Convolution(Arguments[P]):
             self.last_length, self.last_segments, self.source_image, self.source_row, self.source_pixel,
             self.out_image, self.out_row, self.out_pixel, self.out_block, self.residual_image, self.residual_row,
             self.residual_pixel, self.residual_block, self.groups, self.source_group, self.weights_group,
-            self.out_group, self.last_lanes, self.row_parts, self.block_parts, self.bias_group, self.column_parts,)
+            self.out_group, self.last_lanes, self.row_parts, self.block_parts, self.bias_group, self.column_parts,
+            self.diagonals,)
 
     def floats(self) -> tuple[float, ...]:
         return ()

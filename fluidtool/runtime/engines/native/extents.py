@@ -160,6 +160,11 @@ def _convolution(s: abi.Convolution[Pointer], on: Setting) -> Touched:
     )
     yield "source", *segmented(s, x)
     depth = whole * s.segment_length + s.last_segments * s.last_length
+    if s.diagonals:
+        need(s.diagonals in (2, 4), "groups that are part of a vector")
+        need(s.blocks == 1 and not s.last_segments and s.segment_length % on.width == 0, "pixels of one block")
+        need(s.last_lanes == on.width, "whole vectors")
+        depth = depth // on.width * s.diagonals
     yield reach("weights", depth * s.blocks * on.width, (s.groups, s.weights_group))
     yield reach("bias", s.blocks * on.width, (s.groups, s.bias_group))
     group = s.groups, s.out_group

@@ -60,7 +60,8 @@ def _conv(low: Lowering, node: Node) -> None:
     if is_depthwise(node):
         _depthwise(low, node)
         return
-    node = replace(node, attrs=join_groups(low, node.attrs))
+    given = node.attrs
+    node = replace(node, attrs=join_groups(low, given))
     x, attrs = node.inputs[0], node.attrs
     if outputs := outputs_by_side(node, low.width):
         winograd(low, node, outputs)
@@ -69,15 +70,17 @@ def _conv(low: Lowering, node: Node) -> None:
     if attrs["weights"].shape[2:] == (1, 1) and attrs["strides"] != (1, 1) and not any(attrs["pads"]):
         source = _subsampled(low, node, source)
         node = replace(node, attrs={**attrs, "strides": (1, 1)})
-    convolve(low, node, source, conv_output(low, node))
+    diagonals = channels_of_groups(low, given) if source.lanes == low.width else 0
+    packed = pack_diagonals(low, given) if diagonals else None
+    convolve(low, node, source, conv_output(low, node), packed=packed, diagonals=diagonals)
 
 
 def convolve(
     low: Lowering, node: Node, source: Image, out: Image, spread: tuple[int, int, int] = (0, 1, 1),
-    packed: Packed | None = None,
+    packed: Packed | None = None, diagonals: int = 0,
 ) -> None:  # fmt: skip
     """The call of a convolution. spread: where in `out` the first pixel lies, and its steps in rows and columns; `packed`:
-    its filters, where several calls have the same.
+    its filters, where several calls have the same or `diagonals`, the channels of a group, are not 0.
     """
     x, attrs, groups = node.inputs[0], node.attrs, node.attrs["groups"]
     count, inner, *_ = attrs["weights"].shape
@@ -100,7 +103,7 @@ def convolve(
         blocks=blocks, segments=len(offsets), segment_length=lengths[0], last_length=lengths[1], last_segments=lengths[2],
         groups=groups, source_group=inner // source.lanes * source.block, weights_group=weights.size // groups,
         out_group=blocks * out.block, out_block=out.block, last_lanes=last_lanes,
-        bias_group=blocks * low.width,
+        bias_group=blocks * low.width, diagonals=diagonals,
         **pixels._replace(out_row=spread[1] * pixels.out_row, out_pixel=spread[2] * pixels.out_pixel)._asdict(),
         residual_block=residual_block(low, node), **parts._asdict(),
     )  # fmt: skip
@@ -121,6 +124,36 @@ def join_groups(low: Lowering, attrs: Mapping[str, Any]) -> Mapping[str, Any]:
         wide[:, number, :, number] = weights.reshape(groups // together, together, each, inner, *window)[:, number]
     weights = wide.reshape(count, together * inner, *window)
     return {**attrs, "weights": weights, "groups": groups // together}
+
+
+def channels_of_groups(low: Lowering, attrs: Mapping[str, Any]) -> int:
+    """The channels of each group, of the source and of the result, where that is so few that sums by diagonals win; or 0.
+
+    Groups of 8 channels have gained nothing that could be measured so far: they are computed with zeros between.
+    """
+    count, inner, *_ = attrs["weights"].shape
+    fits = count == attrs["groups"] * inner and inner in (2, 4) and count % low.width == 0
+    return inner if fits else 0
+
+
+def pack_diagonals(low: Lowering, attrs: Mapping[str, Any]) -> Packed:
+    """The filters of small groups for a kernel that moves sums instead of pixels between lanes.
+
+    For each lane of the source there are, one after the other, its weights for the channels lane ^ 0, lane ^ 1, ...
+    """
+    (weights, scale), width = low.packing.filters(attrs), low.width
+    count, each, *window = weights.shape
+    scaled = weights if scale is None else weights * scale.reshape(-1, 1, 1, 1)
+    lane = np.arange(count)[:, np.newaxis]
+    found = np.ascontiguousarray(scaled[lane ^ np.arange(each), lane % each], np.float32)
+    size = found.size
+    call = partial(
+        abi.PackFilter, source=found, scale=None, filters=width, channels=each, taps=prod(window), groups=count // width,
+        out_group=size * width // count, lanes=each,
+    )  # fmt: skip
+    return low.packing.materialize(size, [Packing(call, count // width)]), padded_bias(
+        attrs["shift"], count // width, width
+    )
 
 
 def _subsampled(low: Lowering, node: Node, source: Blocked) -> Blocked:

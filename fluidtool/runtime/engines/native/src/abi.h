@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define FT_ABI 0xd6cae353u /* another for another layout */
+#define FT_ABI 0x4015a824u /* another for another layout */
 
 enum ft_kind {
     FT_CONVOLUTION, FT_DEPTHWISE, FT_POOL, FT_BLOCK, FT_UNBLOCK, FT_HALO, FT_ELEMENTWISE, FT_SOFTMAX, FT_LAYER_NORM,
@@ -66,8 +66,9 @@ typedef struct ft_any {
 
 /* out[pixel][channels] = activation(bias + residual + sum over segments s, k of source[pixel + offsets[s] + k] *
    weights[s][k][channels]). Weights of a group: for each pair of channel blocks [segment][k][two blocks], a single
-   last block [segment][k][block]. Rows go on from image to image. residual may be out. tasks = groups * row_parts *
-   column_parts * block_parts. */
+   last block [segment][k][block]. Rows go on from image to image. residual may be out. With diagonals, a block of
+   channels consists of groups of so many: weights are [segment][pixel][d][lane of the source], for the channel of
+   the result that is lane ^ d. tasks = groups * row_parts * column_parts * block_parts. */
 typedef struct ft_convolution {
     int32_t kind, activation;
     int64_t tasks;
@@ -81,7 +82,7 @@ typedef struct ft_convolution {
     int64_t images, rows, columns, blocks, segments, segment_length, last_length, last_segments, source_image,
         source_row, source_pixel, out_image, out_row, out_pixel, out_block, residual_image, residual_row,
         residual_pixel, residual_block, groups, source_group, weights_group, out_group, last_lanes, row_parts,
-        block_parts, bias_group, column_parts;
+        block_parts, bias_group, column_parts, diagonals;
 } ft_convolution;
 
 /* Each channel convolved with a filter of its own; weights [block][tap][lane]. What lies outside the image is left
@@ -1635,7 +1636,7 @@ typedef union ft_call {
 } ft_call;
 
 _Static_assert(offsetof(ft_convolution, source) == 32 && offsetof(ft_convolution, images) == 80 &&
-               sizeof(ft_convolution) == 304, "convolution");
+               sizeof(ft_convolution) == 312, "convolution");
 _Static_assert(offsetof(ft_depthwise, source) == 32 && offsetof(ft_depthwise, images) == 72 && sizeof(ft_depthwise)
                == 280, "depthwise");
 _Static_assert(offsetof(ft_pool, source) == 32 && offsetof(ft_pool, images) == 48 && sizeof(ft_pool) == 208,

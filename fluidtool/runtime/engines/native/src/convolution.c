@@ -6,7 +6,7 @@ typedef struct {
     float *y;
     int64_t x_pixel, y_pixel, y_block, residual_pixel, residual_block;
     const int64_t *offsets;
-    int64_t segments, length, last;
+    int64_t segments, length, last, diagonals;
     int first;
     int32_t activation;
     const ft_constants *constants;
@@ -113,6 +113,66 @@ INLINE void tile_single(const int BLOCKS, const tile_work *t) {
     if (t->last && t->activation > FT_RELU) finish(t, 1, BLOCKS);
 }
 
+/* Several groups in a vector, of EACH channels, 2 or 4. A lane of the source meets its weight for each channel of its group in
+   a sum of its own: the sum `d` has, at each lane, what belongs to the lane `lane ^ d`. So nothing moves between lanes until all
+   sums are done. */
+INLINE void diagonal_tile(const int PIXELS, const int EACH, const tile_work *t) {
+    vec sum[4][TILE];
+#pragma GCC unroll 4
+    for (int d = 0; d < EACH; d++)
+#pragma GCC unroll 16
+        for (int i = 0; i < PIXELS; i++) sum[d][i] = ALL(0);
+    const float *w = t->w;
+    const int64_t x_pixel = t->x_pixel;
+    for (int64_t s = 0; s < t->segments; s++) {
+        const float *x = t->x + t->offsets[s];
+        const float *const end = x + t->length;
+        for (; x < end; x += VL, w += EACH * VL) {
+            vec value[TILE];
+#pragma GCC unroll 16
+            for (int i = 0; i < PIXELS; i++) value[i] = LOAD(x + i * x_pixel);
+#pragma GCC unroll 4
+            for (int d = 0; d < EACH; d++) {
+                const vec weight = LOAD(w + d * VL);
+#pragma GCC unroll 16
+                for (int i = 0; i < PIXELS; i++) sum[d][i] += weight * value[i];
+            }
+        }
+    }
+#pragma GCC unroll 2
+    for (int half = EACH / 2; half; half /= 2)
+#pragma GCC unroll 2
+        for (int d = 0; d < half; d++)
+#pragma GCC unroll 16
+            for (int i = 0; i < PIXELS; i++) sum[d][i] += SHUFFLE(sum[d + half][i], sum[d + half][i], LANES ^ half);
+    store_tile(PIXELS, 1, t, sum);
+}
+
+/* Pixels at once, for so many channels of a group: as many as there are registers for their sums. */
+#if VL == 16
+#define DIAGONAL_TILE(each) ((each) == 2 ? 10 : 6)
+#else
+#define DIAGONAL_TILE(each) ((each) == 2 ? 4 : 3)
+#endif
+
+static void diagonal_tile_of(int64_t pixels, const tile_work *t) {
+#define CASE(pixels, each) \
+    case pixels: diagonal_tile(pixels, each, t); break;
+    if (t->diagonals == 4) switch (pixels) {
+            CASE(1, 4) CASE(2, 4) CASE(3, 4)
+#if VL == 16
+            CASE(4, 4) CASE(5, 4) CASE(6, 4)
+#endif
+        }
+    else switch (pixels) {
+            CASE(1, 2) CASE(2, 2) CASE(3, 2) CASE(4, 2)
+#if VL == 16
+            CASE(5, 2) CASE(6, 2) CASE(7, 2) CASE(8, 2) CASE(9, 2) CASE(10, 2)
+#endif
+        }
+#undef CASE
+}
+
 #define CASE(pixels, blocks, dense) \
     case pixels: tile(pixels, blocks, dense, t); break;
 #if TILE > 6
@@ -148,7 +208,8 @@ static void tile_of_one(int64_t pixels, const tile_work *t) {
 
 /* Pixels next to each other, a block of channels at a time, are worth a loop of their own. */
 static void tile_of(int64_t blocks, int64_t pixels, const tile_work *t) {
-    if (blocks == 1) tile_of_one(pixels, t);
+    if (t->diagonals) diagonal_tile_of(pixels, t);
+    else if (blocks == 1) tile_of_one(pixels, t);
     else if (t->length == VL && t->x_pixel == VL) dense_tile_of_two(pixels, t);
     else tile_of_two(pixels, t);
 }
@@ -175,11 +236,12 @@ static void tile_with_edge(int64_t blocks, int64_t pixels, int64_t lanes, const 
    from image to image. */
 static void sweep(const ft_convolution *s, tile_work *t, const float *x, float *y, const float *residual, int64_t blocks,
                   int64_t lanes, int64_t row, int64_t row_end, int64_t column, int64_t column_end) {
-    const int64_t tiles = (column_end - column + TILE - 1) / TILE;
+    const int64_t most = t->diagonals ? DIAGONAL_TILE(t->diagonals) : TILE;
+    const int64_t tiles = (column_end - column + most - 1) / most;
     const int64_t weights = t->segments * t->length * blocks * VL, all = (row_end - row) * tiles * t->segments;
     const float *const next = t->w + weights;
     int64_t asked = 0;
-    t->ahead_lines = (weights / 16 + all - 1) / all;
+    t->ahead_lines = t->diagonals ? 0 : (weights / 16 + all - 1) / all;
     for (; row < row_end; row++) {
         const int64_t image = row / s->rows, line = row % s->rows;
         for (int64_t i = 0; i < tiles; i++) {
@@ -235,12 +297,13 @@ static void convolution(const ft_call *call, int64_t task, int64_t tasks) {
                        .offsets = s->offsets,
                        .activation = s->activation,
                        .constants = &s->constants,
+                       .diagonals = s->diagonals,
                        .first = 1};
         const int64_t lanes = 2 * pair + blocks == s->blocks ? s->last_lanes : VL;
         for (int64_t done = 0; done < s->segments; done += t.segments, t.first = 0) {
             const int full = done < whole;
             t.length = full ? s->segment_length : s->last_length;
-            const int64_t room = WEIGHT_BYTES / (t.length * blocks * VL * 4);
+            const int64_t room = s->diagonals ? s->segments : WEIGHT_BYTES / (t.length * blocks * VL * 4);
             const int64_t left = full ? whole - done : s->segments - done;
             t.segments = room < 1 ? 1 : room < left ? room : left;
             if (left - t.segments < t.segments / 2) t.segments = left;
