@@ -214,7 +214,8 @@ def in_steps(b: StepBuilder, op: Operator, slot: str, packed: Packed) -> Value:
 def by_columns(low: Lowering, value: Value) -> Place:
     """A place of a matrix whose rows are contiguous, at any distance."""
     place = low.place(value)
-    return place if place.strides[1] == 1 or value.shape[1] == 1 else low.contiguous(value)
+    fits = (place.strides[1] == 1 or value.shape[1] == 1) and not place.buffer.half
+    return place if fits else low.contiguous(value)
 
 
 def zeros(low: Lowering, rows: int, columns: int) -> Buffer:
