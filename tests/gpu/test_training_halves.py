@@ -139,7 +139,9 @@ def test_attention_norms_tables_and_dropout(half: str, compiled: list[CudaStep])
     assert [call.pointers[-1].buffer.half for call in launched] == [half, ""]  # of the scores, and of the loss
 
 
-@pytest.mark.parametrize("name", ["lstm with peepholes", "gru", "softmax", "convolution", "pool max"])
+@pytest.mark.parametrize(
+    "name", ["lstm with peepholes", "gru", "lstm with initial states", "softmax", "convolution", "pool max"]
+)
 def test_sequences_read_and_write_float32_between_halves(name: str, half: str, compiled: list[CudaStep]) -> None:
     near(network(LAYERS[name]), [sequences(step) for step in range(3)], half, growth=4.0)
     assert len(compiled) == 3

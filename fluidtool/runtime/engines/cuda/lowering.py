@@ -82,6 +82,9 @@ class Lowering:
     apart: frozenset[Value] | None = None  # values with memory of their own; by default all outputs
     half: str = ""  # what numbers of 16 bits are, if memory has those
     narrow: frozenset[Value] | None = None  # values kept in them; by default results of the kinds of nodes that may be
+    beside: dict[tuple[Value, str], Place] = field(
+        default_factory=dict
+    )  # what nodes compute beside their results, by name
     factors: dict[tuple[Place, Shape], Place] = field(
         default_factory=dict
     )  # copies of them for products, which several may read
