@@ -205,3 +205,33 @@ def test_the_state_of_a_sequence_without_rows_has_no_gradient(compiled: list[Cud
     a, b = (Job(build, sgd, place).step(feed, "states@GRAD")[1] for place in (fluid.CPUPlace(), None))
     np.testing.assert_allclose(b, a, rtol=1e-4, atol=1e-7)
     assert compiled and not b[1].any() and b[0].any() and b[2].any()
+
+
+def gru_unit(**options: Any) -> Any:
+    def layer(x: Any) -> Any:
+        hidden = x
+        for _ in range(2):
+            hidden, _, _ = layers.gru_unit(layers.fc(x, 3 * SIZE), hidden, 3 * SIZE, **options)
+        return hidden
+
+    return layer
+
+
+UNITS = {
+    "gru_unit": gru_unit(),
+    "gru_unit of the first paper": gru_unit(origin_mode=True),
+    "gru_unit of other activations": gru_unit(activation="relu", gate_activation="identity"),
+    "gru_unit without a bias": gru_unit(bias_attr=False),
+    "lstm_unit": lambda x: layers.elementwise_add(*layers.lstm_unit(x, x, layers.tanh(x), forget_bias=0.5)),
+}
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_single_steps_are_part_of_the_step(name: str, compiled: list[CudaStep]) -> None:
+    def build() -> Any:
+        found = UNITS[name](layers.fc(layers.data("x", [4]), SIZE))
+        return layers.mean(layers.square(layers.fc(found, 2, act="tanh") - 0.3))
+
+    rows = [np.random.default_rng(step).standard_normal((6, 4)).astype(np.float32) for step in range(3)]
+    job = both(build, [{"x": each} for each in rows])
+    assert len(compiled) == 3 and job.region().region.parts is None
