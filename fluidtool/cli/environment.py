@@ -20,7 +20,8 @@ VARIABLES: dict[str, dict[str, str]] = {
         "the user's cache folder.",
         "FLUIDTOOL_CUDA": "1: run regions of programs and training steps on a GPU as CUDA graphs, which has never run on one yet.",
         "FLUIDTOOL_CUDA_PRECISION": "tf32, bf16 or fp16: what those graphs round the factors of products to (sums stay float32). "
-        "With the last two, graphs of inference also keep weights and what they compute in 16 bits.",
+        "With the last two, graphs also keep in 16 bits what they compute, and weights of inference; parameters that are trained "
+        "stay float32.",
         "FLUIDTOOL_VERIFY": "1: check the graph of a region after each rewrite; slow, for finding a fault.",
         "FLAGS_check_nan_inf": "1: a run of `fluidtool.fluid` stops at the first NaN or infinity.",
     },

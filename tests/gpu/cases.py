@@ -89,6 +89,7 @@ def _run_model(name: str, runs: int) -> tuple[Any, Mapping[str, Any], list[LoDTe
 
 
 HALF_ERROR = 1e-2  # by norm
+HALF_LOSSES = 2e-2  # relative: that of `mlp_ftrl` differs by 1.2 % in bf16, those of all others by less than 1 %
 
 
 def model_in_halves(name: str, half: str = "bf16") -> None:
@@ -133,7 +134,13 @@ def collected_between_steps() -> Iterator[None]:
         gc.enable()
 
 
-def training_counts(name: str, steps: int = 2) -> Mapping[str, int]:
+def training_in_halves(name: str, half: str = "bf16") -> None:
+    """Three steps with halves in memory; raises AssertionError if their losses are not near to real Paddle's."""
+    with switched_on(half):
+        training_counts(name, steps=3, rtol=HALF_LOSSES)
+
+
+def training_counts(name: str, steps: int = 2, rtol: float = 1e-4) -> Mapping[str, int]:
     """The last of some steps of a training run; raises AssertionError if the losses are not real Paddle's."""
     folder = corpus("train") / name
     spec, stream, expect = (
@@ -154,7 +161,7 @@ def training_counts(name: str, steps: int = 2) -> Mapping[str, int]:
             with EVENTS.counted() as counts:
                 losses.append(executor.run(main, batch(spec, stream, step), [spec["loss"]], scope=scope))
     slack = 20 * float(np.max(expect.get("nudge_loss", 0)))
-    np.testing.assert_allclose(np.ravel(losses), expect["loss"][:steps], rtol=1e-4, atol=1e-6 + slack)
+    np.testing.assert_allclose(np.ravel(losses), expect["loss"][:steps], rtol=rtol, atol=1e-6 + slack)
     return counts
 
 

@@ -98,6 +98,7 @@ PARTS: dict[str, tuple[Callable[[], Sequence[str]], Callable[[str], Any], str]] 
     "models in halves": (lambda: names_in("models"), cases.model_in_halves, "1"),
     "fused calls": (lambda: FUSED, fused_call, "1"),
     "training as graphs": (lambda: names_in("train"), cases.step_counts, "1"),
+    "training in halves": (lambda: names_in("train"), cases.training_in_halves, "1"),
     "operators in training steps": (cases.step_operators, cases.operator_in_a_step, "1"),
     "random programs as graphs": (graph_seeds, random_program, "1"),
 }

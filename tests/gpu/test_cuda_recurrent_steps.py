@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import fluidtool.fluid as fluid
+from fluidtool.errors import OperatorError
 from fluidtool.fluid import layers
 from fluidtool.runtime import training_regions
 from fluidtool.runtime.engines.cuda.training.compiled import CudaStep
@@ -73,7 +74,29 @@ def both_outputs_of_lstm(x: Any) -> Any:
     return layers.elementwise_add(hidden, cell)
 
 
+def state_of(x: Any, size: int = SIZE) -> Any:
+    """A state for each sequence, which is learned."""
+    return layers.fc(layers.sequence_pool(x, "sum"), size, act="tanh")
+
+
+def lstm_with_states(**options: Any) -> Any:
+    return lambda x: lstm(h_0=state_of(x), c_0=state_of(x), **options)(x)
+
+
+def gru_with_state(**options: Any) -> Any:
+    return lambda x: gru(h_0=state_of(x), **options)(x)
+
+
+STATED = {
+    "lstm with initial states": lstm_with_states(use_peepholes=False),
+    "lstm with initial states and peepholes": lstm_with_states(),
+    "lstm with initial states backwards": lstm_with_states(is_reverse=True),
+    "gru with an initial state": gru_with_state(),
+    "gru with an initial state backwards": gru_with_state(is_reverse=True),
+    "gru of the first paper with an initial state": gru_with_state(origin_mode=True),
+}
 LAYERS = {
+    **STATED,
     "lstm": lstm(use_peepholes=False),
     "lstm with peepholes": lstm(),
     "lstm backwards": lstm(is_reverse=True),
@@ -121,6 +144,30 @@ def test_sequences_without_rows_are_left_out(compiled: list[CudaStep]) -> None:
     assert compiled
 
 
+@pytest.mark.parametrize("name", STATED)
+def test_initial_states_of_one_step(name: str, compiled: list[CudaStep]) -> None:
+    both(network(STATED[name]), [batch(0, [1, 1, 1])])
+    assert compiled
+
+
+@pytest.mark.parametrize("name", STATED)
+def test_initial_states_that_are_fed_have_gradients(name: str, compiled: list[CudaStep]) -> None:
+    def build() -> Any:
+        states = layers.data("states", [SIZE])
+        states.stop_gradient = False
+        x = layers.fc(layers.data("x", [4], lod_level=1), SIZE)
+        options = {"is_reverse": "backwards" in name}
+        if "lstm" in name:
+            options["use_peepholes"] = "peepholes" in name
+            return layers.mean(layers.square(lstm(h_0=states, c_0=layers.scale(states, 0.5), **options)(x)))
+        return layers.mean(layers.square(gru(h_0=states, origin_mode="first" in name, **options)(x)))
+
+    feed = {**batch(0), "states": np.random.default_rng(3).standard_normal((4, SIZE)).astype(np.float32)}
+    a, b = (Job(build, sgd, place).step(feed, "states@GRAD")[1] for place in (fluid.CPUPlace(), None))
+    assert np.abs(a).max() > 1e-4 and compiled
+    np.testing.assert_allclose(b, a, rtol=1e-4, atol=1e-7)
+
+
 def test_lengths_that_never_repeat_are_not_compiled_for_ever(
     compiled: list[CudaStep], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,13 +188,50 @@ def test_the_gradient_of_a_layer_is_that_of_the_lod_of_its_results(compiled: lis
     assert compiled
 
 
-def test_an_initial_state_leaves_the_layer_to_single_operators(compiled: list[CudaStep]) -> None:
-    def build() -> Any:
-        x = layers.data("x", [4], lod_level=1)
-        first = layers.fc(layers.sequence_pool(x, "sum"), SIZE)
-        found = layers.dynamic_gru(layers.fc(x, 3 * SIZE), SIZE, h_0=first)
-        return layers.mean(layers.square(layers.fc(found, 2)))
+def test_one_of_two_initial_states_is_refused_with_the_message_of_the_cpu() -> None:
+    job = Job(network(lambda x: lstm(h_0=state_of(x))(x)), sgd)
+    with pytest.raises(OperatorError, match="input H0 needs input C0, found none; pass both or neither"):
+        job.step(batch(0))
 
-    job = both(build, [batch(step) for step in range(2)])
-    reasons = training_regions.reasons_of([job.region().region])
-    assert "a GRU with an initial state" in reasons.values()
+
+def test_the_state_of_a_sequence_without_rows_has_no_gradient(compiled: list[CudaStep]) -> None:
+    def build() -> Any:
+        states = layers.data("states", [SIZE])
+        states.stop_gradient = False
+        found = gru(h_0=states)(layers.data("x", [4], lod_level=1))
+        return layers.mean(layers.square(layers.sequence_pool(found, "sum")))
+
+    feed = {**batch(0, [2, 0, 3]), "states": np.ones((3, SIZE), np.float32)}
+    a, b = (Job(build, sgd, place).step(feed, "states@GRAD")[1] for place in (fluid.CPUPlace(), None))
+    np.testing.assert_allclose(b, a, rtol=1e-4, atol=1e-7)
+    assert compiled and not b[1].any() and b[0].any() and b[2].any()
+
+
+def gru_unit(**options: Any) -> Any:
+    def layer(x: Any) -> Any:
+        hidden = x
+        for _ in range(2):
+            hidden, _, _ = layers.gru_unit(layers.fc(x, 3 * SIZE), hidden, 3 * SIZE, **options)
+        return hidden
+
+    return layer
+
+
+UNITS = {
+    "gru_unit": gru_unit(),
+    "gru_unit of the first paper": gru_unit(origin_mode=True),
+    "gru_unit of other activations": gru_unit(activation="relu", gate_activation="identity"),
+    "gru_unit without a bias": gru_unit(bias_attr=False),
+    "lstm_unit": lambda x: layers.elementwise_add(*layers.lstm_unit(x, x, layers.tanh(x), forget_bias=0.5)),
+}
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_single_steps_are_part_of_the_step(name: str, compiled: list[CudaStep]) -> None:
+    def build() -> Any:
+        found = UNITS[name](layers.fc(layers.data("x", [4]), SIZE))
+        return layers.mean(layers.square(layers.fc(found, 2, act="tanh") - 0.3))
+
+    rows = [np.random.default_rng(step).standard_normal((6, 4)).astype(np.float32) for step in range(3)]
+    job = both(build, [{"x": each} for each in rows])
+    assert len(compiled) == 3 and job.region().region.parts is None

@@ -85,6 +85,15 @@ def test_kernels_of_training_steps(name: str, architecture: str, generated: list
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("half", ["fp16", "bf16"])
+@pytest.mark.parametrize("name", ["conv_bn_adam", "seq2seq_att_adam", "w2v_sparse_sgd"])
+def test_kernels_of_training_steps_in_halves(name: str, half: str, architecture: str, generated: list[str]) -> None:
+    cases.training_in_halves(name, half)
+    assert any(f"ft_to_{half}(" in text.removeprefix(PRELUDE) for text in generated)
+    assert [faults(text, architecture) for text in set(generated)] == [""] * len(set(generated))
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_kernels_of_a_step_with_tables_attention_and_dropout(architecture: str, generated: list[str]) -> None:
     Job(attention, OPTIMIZERS["adam"]).step(words(0))
     text, check = generated

@@ -381,6 +381,7 @@ class Graph:
             all_three = [*arrays[:computed], np.empty(shape, np.float32), *arrays[computed:]]
             return (data_gradient, filter_gradient, convolved)[computed](*all_three, *steps)
 
+        compute.computed = computed  # type: ignore[attr-defined]
         compute.check = lambda dim: self._check_sizes(computed, inputs, dim, *steps)  # type: ignore[attr-defined]
         return self._node("conv", inputs, compute)
 
@@ -457,10 +458,20 @@ class Graph:
     def deselect_numeric_notes(self, notes: Any) -> Graph:
         return self
 
+    def _odd(self) -> list[str]:
+        """What a convolution of halves has that no kernel of tensor cores needs to take: groups, channels that are no eights."""
+        name, inputs, _, compute = self.nodes[0]
+        if name != "conv" or inputs[0].kind == "float":
+            return []
+        dims = [each.dim for each in inputs]
+        images, filters = [*dims[: compute.computed], self.nodes[-1][2].dim, *dims[compute.computed :]][:2]
+        is_odd = images[1] != filters[1] or any(count % 8 for count in filters[:2])
+        return ["odd conv of halves"] if is_odd else []
+
     def build(self, heuristics: Any = None) -> None:
         if MACHINE.capturing is not None:
             raise RuntimeError("a plan is built during a capture")
-        if MACHINE.refused & {name for name, *_ in self.nodes}:
+        if MACHINE.refused & {*(name for name, *_ in self.nodes), *self._odd()}:
             raise GraphNotSupportedError(f"no plan for {', '.join(name for name, *_ in self.nodes)}")
         results = [found for _, _, found, _ in self.nodes]
         if [each.output for each in results] != [False] * (len(results) - 1) + [True]:

@@ -54,7 +54,7 @@ class CudaEngine:
     @property
     def step_compiler(self) -> StepCompiler:
         """Training steps run as CUDA graphs, too."""
-        return StepCompiler(self.device, self.libraries, self.opened)
+        return StepCompiler(self.device, self.libraries, self.opened, self.half)
 
     def compile(self, spec: RegionSpec, packed: Constants | None = None) -> CudaRegion:
         """Compile a region; raises UnsupportedError if a kernel is missing, OutOfMemoryError."""
@@ -73,7 +73,7 @@ class CudaEngine:
 
     @property
     def half(self) -> str:
-        """The type of what regions of inference keep in memory; '' for float32."""
+        """The type of what regions and training steps keep in memory; '' for float32."""
         return self.precision if self.precision in HALVES else ""
 
     def packing(self, constants: tuple[Any, ...]) -> Constants:
@@ -136,6 +136,6 @@ def state() -> str:
         return f"off: it has never run on a GPU; {SWITCH}=1 switches it on"
     without = [f"without {PACKAGES[name]} ({why:.80})" for name in PACKAGES if (why := missing(name)) is not None]
     precision = os.environ.get(PRECISION) or "float32"
-    kept = f"inference keeps {precision} in memory, training rounds to it what products read"
+    kept = f"{precision} in memory, except for parameters that are trained, their gradients and sums"
     rounded = {"float32": [], "tf32": ["products and convolutions in tf32"]}.get(precision, [kept])
     return "; ".join(["on, for regions of inference programs and training steps", *rounded, *without])

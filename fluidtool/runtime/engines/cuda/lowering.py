@@ -81,6 +81,13 @@ class Lowering:
     inlined: dict[Value, Node] = field(default_factory=dict)
     apart: frozenset[Value] | None = None  # values with memory of their own; by default all outputs
     half: str = ""  # what numbers of 16 bits are, if memory has those
+    narrow: frozenset[Value] | None = None  # values kept in them; by default results of the kinds of nodes that may be
+    beside: dict[tuple[Value, str], Place] = field(
+        default_factory=dict
+    )  # what nodes compute beside their results, by name
+    factors: dict[tuple[Place, Shape], Place] = field(
+        default_factory=dict
+    )  # copies of them for products, which several may read
     kind: str = ""  # of the node that is lowered
     reductions: dict[Value, Reduction] = field(default_factory=dict)
     sorted: dict[tuple[Value, ...], Pointer] = field(default_factory=dict)  # ids of training steps, once they are
@@ -155,11 +162,16 @@ class Lowering:
     def new(self, value: Value, strides: Shape | None = None) -> Place:
         """Memory for a value, row by row unless `strides` are given; outputs have their own, which is always so."""
         wanted = self.is_apart(value)
-        half = self.half if self.kind in NARROW and not wanted else ""
+        half = self.half_of(value) if not wanted else ""
         buffer = Buffer(value.floats, "output") if wanted else self.room(value.shape, half)
         place = Place(buffer, row_major(value.shape) if wanted or strides is None else strides)
         self.places[value] = place
         return place
+
+    def half_of(self, value: Value) -> str:
+        """What numbers of the result of this node are kept in: halves, or ''."""
+        is_narrow = self.kind in NARROW if self.narrow is None else value in self.narrow
+        return self.half if is_narrow else ""
 
     def is_apart(self, value: Value) -> bool:
         """Whether a value has memory of its own, which is read after the region."""
@@ -610,9 +622,7 @@ def matrices_of(low: Lowering, place: Place, shape: Shape) -> Place:
     """A place whose matrices lie row by row or column by column, by [outer, inner, rows, columns]."""
     fits = [step == 1 or size == 1 for step, size in zip(place.strides[-2:], shape[-2:], strict=True)]
     if not any(fits) or place.buffer.half != low.half:
-        value = Value("", shape)
-        low.places[value] = place
-        place = low.copy(value, Place(low.room(shape, low.half), row_major(shape)))
+        place = _factor(low, place, shape)
     steps = [step if size > 1 else 0 for step, size in zip(place.strides, shape, strict=True)]
     by_row, by_column = place.strides[-2:]
     if shape[-1] == 1:
@@ -620,6 +630,15 @@ def matrices_of(low: Lowering, place: Place, shape: Shape) -> Place:
     elif by_column != 1:
         by_row = 1
     return Place(place.buffer, (*(0,) * (4 - len(shape)), *steps[:-2], by_row, by_column), place.offset)
+
+
+def _factor(low: Lowering, place: Place, shape: Shape) -> Place:
+    """A copy of matrices as products read them; made once, since nothing that products read changes while they do."""
+    if (place, shape) not in low.factors:
+        value = Value("", shape)
+        low.places[value] = place
+        low.factors[place, shape] = low.copy(value, Place(low.room(shape, low.half), row_major(shape)))
+    return low.factors[place, shape]
 
 
 def matrix_of(place: Place, outer: int, swapped: bool) -> Matrix:

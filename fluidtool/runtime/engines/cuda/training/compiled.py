@@ -89,11 +89,12 @@ def beginning(generator: np.random.Generator, count: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class StepCompiler:
-    """Compiles training steps for one GPU. libraries: those that can be loaded."""
+    """Compiles training steps for one GPU. libraries: those that can be loaded. half: what steps keep in memory; '' for float32."""
 
     device: Device
     libraries: frozenset[str]
     opened: Libraries
+    half: str = ""
 
     def takes(self, op: Operator) -> bool:
         """Whether an operator may have a place in a step."""
@@ -124,7 +125,7 @@ class StepCompiler:
             others = [value for name, value in values.items() if name not in owned]
             drawn = [each.state for each in built.draws]
             results = [name for name in wanted if name not in built.shapes]
-            lowered = lower_step(built, [*others, *drawn], owned, results, self.libraries, constants)
+            lowered = lower_step(built, [*others, *drawn], owned, results, self.libraries, constants, self.half)
         except BUGS as error:
             if isinstance(error, FluidError):
                 raise

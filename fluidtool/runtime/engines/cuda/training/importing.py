@@ -10,12 +10,20 @@ import numpy as np
 from fluidtool.ir import Operator
 from fluidtool.ops.registry import get_op
 from fluidtool.proto.enums import VarType
-from fluidtool.runtime.engines.cuda.training import collectives, forward, gradients, recurrent, sequences, updates
+from fluidtool.runtime.engines.cuda.training import (
+    collectives,
+    forward,
+    gradients,
+    recurrent,
+    sequences,
+    units,
+    updates,
+)
 from fluidtool.runtime.engines.cuda.training.building import EMPTY, STEP_IMPORTERS, BuiltStep, Rings, StepBuilder
 from fluidtool.runtime.graph.importers.registry import Lod
 from fluidtool.runtime.graph.ir import UnsupportedError, Value
 
-PARTS = (collectives, forward, gradients, recurrent, sequences, updates)
+PARTS = (collectives, forward, gradients, recurrent, sequences, units, updates)
 """The modules whose functions import operators."""
 LODS = {
     "cross_entropy2": (("X", "XShape"),),

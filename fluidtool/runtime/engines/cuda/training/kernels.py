@@ -8,6 +8,7 @@ from math import prod
 
 from fluidtool.runtime.engines.cuda.calls import (
     Buffer,
+    Choice,
     Convolution,
     Launch,
     Matrix,
@@ -15,8 +16,8 @@ from fluidtool.runtime.engines.cuda.calls import (
     Pointer,
     Product,
     channels_last,
-    same_strides,
 )
+from fluidtool.runtime.engines.cuda.convolutions import takes_halves
 from fluidtool.runtime.engines.cuda.lowering import Lowering, lowers, matrices_of, matrix_of, need_cublaslt, need_cudnn
 from fluidtool.runtime.engines.cuda.sources import THREADS, Source
 from fluidtool.runtime.engines.cuda.training.building import Bound, Rows, RowUpdate, Rule, Update
@@ -81,7 +82,7 @@ def _biased(low: Lowering, node: Node) -> None:
     low.calls.append(
         Product(
             matrix_of(left, 0, False), matrix_of(right, 0, swapped), Matrix(out.pointer, columns), rows, depth, columns,
-            bias=low.contiguous(bias).pointer, epilogue="relu" if node.activation == RELU else "",
+            bias=low.contiguous(bias, out.buffer.half).pointer, epilogue="relu" if node.activation == RELU else "",
         )
     )  # fmt: skip
 
@@ -119,27 +120,46 @@ def _is_relu(node: Node) -> bool:
 
 
 # ---------------------------------------------------------------- images
-def image(low: Lowering, value: Value) -> Pointer:
-    """An image with its channels last."""
-    place = low.place(value)
-    if not same_strides(place.strides, channels_last(value.shape), value.shape):
-        place = low.copy(value, Place(Buffer(value.floats), channels_last(value.shape)))
-    return place.pointer
-
-
 @lowers("convolution")
 def _convolution(low: Lowering, node: Node) -> None:
+    """In halves where memory has those. cuDNN may refuse groups, and odd channels: then in float32, between copies."""
     need_cudnn(low)
-    windows, computes, (one, other) = node.attrs["windows"], node.attrs["computes"], node.inputs
-    found = low.places[node.output] = Place(Buffer(node.output.floats), channels_last(node.output.shape))
+    values = images_of(node)
+    groups_or_odd = not takes_halves(values[0].shape, values[1].shape)
+    out = Place(low.room(node.output.shape, low.half), channels_last(node.output.shape))
+    first = convolved(low, node, out)
+    if low.half and groups_or_odd:
+        before, low.calls = low.calls, []
+        exact = Place(Buffer(node.output.floats), out.strides)
+        low.calls.append(convolved(low, node, exact))
+        low.places[node.output] = exact
+        low.copy(node.output, out)
+        otherwise, low.calls = low.calls, before
+        low.calls.append(Choice(first, tuple(otherwise)))  # type: ignore[arg-type]
+    else:
+        low.calls.append(first)
+    low.places[node.output] = out
+    if low.half and not low.half_of(node.output):
+        low.places[node.output] = low.copy(node.output, Place(Buffer(node.output.floats), out.strides))
+
+
+def images_of(node: Node) -> tuple[Value, Value, Value]:
+    """Images, filters and results of a convolution, one of which the node computes."""
+    one, other = node.inputs
     values = {"out": (one, other, node.output), "x": (node.output, other, one), "weights": (one, node.output, other)}
-    images, filters, results = values[computes]
-    pointers = [found.pointer if each is node.output else image(low, each) for each in (images, filters, results)]
-    low.calls.append(
-        Convolution(
-            pointers[0], pointers[1], pointers[2], images.shape, filters.shape, results.shape, windows.pads,
-            windows.strides, windows.dilations, computes,
-        )
+    return values[node.attrs["computes"]]
+
+
+def convolved(low: Lowering, node: Node, out: Place) -> Convolution:
+    """The call for a convolution, of the type of the place of its result; its inputs are copied where they are something else."""
+    windows, values = node.attrs["windows"], images_of(node)
+    images, filters, results = values
+    places = [
+        out if each is node.output else low.laid(each, channels_last(each.shape), out.buffer.half) for each in values
+    ]
+    return Convolution(
+        places[0].pointer, places[1].pointer, places[2].pointer, images.shape, filters.shape, results.shape, windows.pads,
+        windows.strides, windows.dilations, node.attrs["computes"],
     )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from fluidtool.records import dataclass
 from fluidtool.runtime.engines.cuda.calls import Buffer, Call, Place, row_major
 from fluidtool.runtime.engines.cuda.lowering import LARGEST, Lowering
 from fluidtool.runtime.engines.cuda.training.building import BuiltStep
+from fluidtool.runtime.engines.cuda.training.halves import narrow_values
 from fluidtool.runtime.engines.cuda.training.kernels import update, update_rows, with_biases
 from fluidtool.runtime.engines.cuda.training.updates import stored
 from fluidtool.runtime.graph.importers.registry import need
@@ -32,12 +33,17 @@ def lower_step(
     wanted: Sequence[str],
     libraries: frozenset[str],
     constants: dict[str, Buffer],
+    half: str = "",
 ) -> LoweredStep:
-    """The calls of a step. given: values that are copied in for every run. Raises UnsupportedError."""
+    """The calls of a step. given: values that are copied in for every run. Raises UnsupportedError.
+
+    half: 'fp16' or 'bf16' to keep activations and their gradients in 16 bits.
+    """
     results = [step.values[name] for name in wanted]
     ends = [*step.stores.values(), *(each.gradient for each in step.updates if each.gradient is not None)]
     numbers = [each.numbers for each in step.updates] + [each.numbers for each in step.row_updates]
     ends += [number for each in numbers for number in each]
+    exact = [*ends, *step.reductions]
     ends += [grad for each in step.row_updates for grad in each.rows.grads]
     ends += step.reductions  # the other ranks wait for them
     graph = Graph((*given, *states.values()), list(dict.fromkeys([*results, *ends])), step.nodes).without_unread()
@@ -56,7 +62,8 @@ def lower_step(
         if value in read or value in changed:
             owned[name] = Buffer(value.floats, "state")
             places[value] = Place(owned[name], row_major(value.shape))
-    low = Lowering(graph, libraries, constants, places=places, apart=frozenset(results))
+    low = Lowering(graph, libraries, constants, places=places, apart=frozenset(results), half=half)
+    low.narrow = narrow_values(graph, exact)
     low.nodes()
     outputs = low.outputs(results)  # before anything changes
     for each in step.row_updates:

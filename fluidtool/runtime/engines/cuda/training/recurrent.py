@@ -68,6 +68,51 @@ def packed_of(b: StepBuilder, op: Operator, slot: str, attrs: Attrs) -> tuple[Pa
     return Packed(starts, order), {"starts": starts, "rows": order}
 
 
+def initial_of(b: StepBuilder, op: Operator, slot: str, layer: str, size: int) -> list[Value]:
+    """The states before the first step, in the order of its rows; nothing where there are none. layer: the slot with the LoD."""
+    if not b.has(op, slot):
+        return []
+    value, order = b.get(op, slot), sequences_of(b, op, layer)
+    need(
+        value.shape == (len(b.lods[op.inputs[layer][0]][0]) - 1, size), f"{slot} that is not a state for each sequence"
+    )
+    return [taken(b, value, order)]
+
+
+def sequences_of(b: StepBuilder, op: Operator, slot: str) -> Any:
+    """The sequence of each row of the first step: the longest first, without those that have no rows."""
+    lengths = np.diff(b.lods[op.inputs[slot][0]][0])
+    order = np.argsort(-lengths, kind="stable")
+    return order[lengths[order] > 0]
+
+
+def states_before(b: StepBuilder, states: Value, initial: Sequence[Value], packed: Packed) -> Value:
+    """For each packed row the state of its sequence one step before: the initial one, or zeros, for those of the first step."""
+    before = packed.before
+    if not initial:
+        return taken(b, states, before)
+    alive, (rows, size) = int(packed.starts[1]), states.shape
+    both = b.node("concat", [states, *initial], (rows + alive, size), axis=0)
+    return taken(b, both, np.where(before < 0, rows + np.arange(rows), before))
+
+
+def put_initial_gradients(b: StepBuilder, op: Operator, found: Value, layer: str, size: int) -> None:
+    """The gradients of initial states, which those of a layer leave beside their result; zeros for sequences without rows."""
+    order = sequences_of(b, op, layer)
+    count = len(b.lods[op.inputs[layer][0]][0]) - 1
+    rows = np.full(count, -1)
+    rows[order] = np.arange(len(order))
+    for slot in ("H0", "C0"):
+        if b.wants(op, f"{slot}@GRAD"):
+            first = b.node("beside", [found], (len(order), size), name=slot)
+            b.put(op, f"{slot}@GRAD", taken(b, first, rows))
+
+
+@lowers("beside")
+def _beside(low: Lowering, node: Node) -> None:
+    low.places[node.output] = low.beside[node.inputs[0], node.attrs["name"]]
+
+
 def columns_of(b: StepBuilder, value: Value, start: int, count: int) -> Value:
     """Some columns of a matrix."""
     rows = value.shape[0]
@@ -86,7 +131,8 @@ def _lstm(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     x, weights, bias, size = _lstm_inputs(b, op, attrs)
     packed, known = packed_of(b, op, "Input", attrs)
     known |= {"activations": _lstm_activations(attrs), "peepholes": bool(attrs["use_peepholes"])}
-    found = b.node("lstm_steps", [x, weights, bias], (x.shape[0], 6 * size), **known)
+    initial = _lstm_initial(b, op, size)
+    found = b.node("lstm_steps", [x, weights, bias, *initial], (x.shape[0], 6 * size), **known)
     for slot, start in (("Cell", 4), ("Hidden", 5)):
         column = columns_of(b, found, start * size, size)
         b.packed[op.outputs[slot][0]] = column
@@ -101,11 +147,16 @@ def _lstm(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
 
 def _lstm_inputs(b: StepBuilder, op: Operator, attrs: Attrs) -> tuple[Value, Value, Value, int]:
     x, weights, bias = b.get(op, "Input"), b.get(op, "Weight"), b.get(op, "Bias")
-    need(not b.has(op, "H0") and not b.has(op, "C0"), "an LSTM with an initial state")
     size = weights.shape[0]
     need(weights.shape == (size, 4 * size) and x.shape[1:] == (4 * size,), "gates of an unexpected shape")
     need(prod(bias.shape) == (7 if attrs["use_peepholes"] else 4) * size, "a bias of an unexpected shape")
     return x, weights, bias, size
+
+
+def _lstm_initial(b: StepBuilder, op: Operator, size: int) -> list[Value]:
+    """The initial cell and hidden states, or nothing."""
+    need(b.has(op, "H0") == b.has(op, "C0"), "an LSTM with one of its two initial states")
+    return [each for slot in ("C0", "H0") for each in initial_of(b, op, slot, "Input", size)]
 
 
 def _lstm_activations(attrs: Attrs) -> list[int]:
@@ -116,23 +167,33 @@ def _lstm_activations(attrs: Attrs) -> list[int]:
 def _lower_lstm(low: Lowering, node: Node) -> None:
     """In each packed row the activated gates (candidate, input, forget, output), the cell state and the hidden state."""
     need_cublaslt(low)
-    weights, bias = (low.contiguous(value) for value in node.inputs[1:])
+    weights, bias = (low.contiguous(value) for value in node.inputs[1:3])
     width, size = node.output.shape[1], node.output.shape[1] // 6
-    out = low.new(node.output)
+    out, first = low.new(node.output), _first_row(low, node, node.inputs[3:], 4)
     low.calls.append(_packing(low, node.inputs[0], out, 4 * size, bias, node.attrs["rows"]))
     steps, starts = steps_of(low, node.attrs["starts"]), node.attrs["starts"].tolist()
     peepholes = bias if node.attrs["peepholes"] else None
     for step in steps:
         here = Place(out.buffer, (width, 1), out.offset + starts[step.number] * width)
-        before = None
-        if step.number:
-            before = Pointer(out.buffer, out.offset + starts[step.number - 1] * width)
-            state = Matrix(Pointer(out.buffer, before.offset + 5 * size), width)
+        before = Pointer(out.buffer, out.offset + starts[step.number - 1] * width) if step.number else first
+        if before is not None:
+            state = Matrix(Pointer(before.buffer, before.offset + 5 * size), width)
             gates = Matrix(here.pointer, width)
             weight = Matrix(weights.pointer, 4 * size)
             low.calls.append(Product(state, weight, gates, step.alive, size, 4 * size, added=gates))
         text = _lstm_step(size, node.attrs["activations"], before, peepholes)
         of_step(low, step, size, here, text, "lstm")
+
+
+def _first_row(low: Lowering, node: Node, initial: Sequence[Value], part: int) -> Pointer | None:
+    """Initial states as rows of a step before the first one, from the column of a `part` on; None where there are none."""
+    if not initial:
+        return None
+    (alive, size), width = initial[0].shape, node.output.shape[1]
+    rows = Buffer(alive * width)
+    for number, value in enumerate(initial):
+        low.copy(value, Place(rows, (width, 1), (part + number) * size))
+    return Pointer(rows)
 
 
 def _packing(low: Lowering, x: Value, out: Place, columns: int, bias: Place | None, rows: Any) -> Any:
@@ -148,6 +209,7 @@ def _packing(low: Lowering, x: Value, out: Place, columns: int, bias: Place | No
 
 
 Lines = Callable[[Source], list[str]]
+Before = tuple[Place, int]  # a matrix of states, and its row where those of a step begin
 
 
 def _lstm_step(size: int, activations: Sequence[int], before: Pointer | None, bias: Place | None) -> Lines:
@@ -186,16 +248,18 @@ def _lstm_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     cells, hidden = (in_steps(b, op, slot, packed) for slot in ("Cell", "Hidden"))
     peepholes = bool(attrs["use_peepholes"])
     known |= {"activations": _lstm_activations(attrs), "peepholes": peepholes}
-    found = b.node("lstm_gradient", [gates, cells, grad, weights, bias], gates.shape, **known)
+    initial = _lstm_initial(b, op, size)
+    found = b.node("lstm_gradient", [gates, cells, grad, weights, bias, *initial[:1]], gates.shape, **known)
+    put_initial_gradients(b, op, found, "Input", size)
     if b.wants(op, "Input@GRAD"):
         b.put(op, "Input@GRAD", taken(b, found, packed.places))
     if b.wants(op, "Weight@GRAD"):
-        before = taken(b, hidden, packed.before)
+        before = states_before(b, hidden, initial[1:], packed)
         b.put(op, "Weight@GRAD", b.product(b.transposed(before, (1, 0)), found))
     if b.wants(op, "Bias@GRAD"):
         total = b.view(b.sums(found, (1,)), (1, 4 * size))
         if peepholes:
-            before = taken(b, cells, packed.before)
+            before = states_before(b, cells, initial[:1], packed)
             parts = [
                 b.view(b.sums(b.formula("a * b", columns_of(b, found, number * size, size), state), (1,)), (1, size))
                 for number, state in ((1, before), (2, before), (3, cells))
@@ -214,7 +278,8 @@ def in_steps(b: StepBuilder, op: Operator, slot: str, packed: Packed) -> Value:
 def by_columns(low: Lowering, value: Value) -> Place:
     """A place of a matrix whose rows are contiguous, at any distance."""
     place = low.place(value)
-    return place if place.strides[1] == 1 or value.shape[1] == 1 else low.contiguous(value)
+    fits = (place.strides[1] == 1 or value.shape[1] == 1) and not place.buffer.half
+    return place if fits else low.contiguous(value)
 
 
 def zeros(low: Lowering, rows: int, columns: int) -> Buffer:
@@ -229,20 +294,21 @@ def _lower_lstm_gradient(low: Lowering, node: Node) -> None:
     """The gradients of the gates' sums, in the order of the steps, from the last to the first."""
     need_cublaslt(low)
     gates, cells = (by_columns(low, value) for value in node.inputs[:2])
-    grad, weights, bias = (low.contiguous(value) for value in node.inputs[2:])
+    grad, weights, bias, *initial = (low.contiguous(value) for value in node.inputs[2:])
     size, starts = node.output.shape[1] // 4, node.attrs["starts"].tolist()
     out, alive = low.new(node.output), int(starts[1])
     states, hidden = zeros(low, alive, size), zeros(low, alive, size)
     order = low.constant(node.attrs["rows"])
-    layer = _LstmGradient(
-        size, node.attrs["activations"], gates, cells, grad, bias if node.attrs["peepholes"] else None, states, hidden
-    )
+    peepholes = bias if node.attrs["peepholes"] else None
+    layer = _LstmGradient(size, node.attrs["activations"], gates, cells, grad, peepholes, states, hidden)
+    for name, buffer in (("C0", states), ("H0", hidden)):
+        low.beside[node.output, name] = Place(buffer, (size, 1))
     for step in reversed(steps_of(low, node.attrs["starts"])):
         start = starts[step.number]
         here = Place(out.buffer, (4 * size, 1), out.offset + start * 4 * size)
-        before = starts[step.number - 1] if step.number else None
+        before = (cells, starts[step.number - 1]) if step.number else (initial[0], 0) if initial else None
         of_step(low, step, size, here, layer.lines(start, before, Pointer(order, start)), "lstm_back")
-        if step.number:
+        if before is not None:
             low.calls.append(
                 Product(
                     Matrix(here.pointer, 4 * size), Matrix(weights.pointer, 4 * size, turned=True),
@@ -264,15 +330,15 @@ class _LstmGradient:
     states: Buffer
     hidden: Buffer
 
-    def lines(self, start: int, before: int | None, order: Pointer) -> Lines:
-        """The statements of a step whose rows begin at `start`, those of the step before at `before`."""
+    def lines(self, start: int, before: Before | None, order: Pointer) -> Lines:
+        """The statements of a step whose rows begin at `start`; before: where the states of the step before are."""
         size, (gate, cell, candidate) = self.size, self.activations
 
         def text(src: Source) -> list[str]:
             sources = src.pointer(self.gates.buffer, self.gates.offset + start * self.gates.strides[0])
             g, i, f, p = (f"{sources}[row * {self.gates.strides[0]} + {number * size} + unit]" for number in range(4))
             own = _at(src, self.cells, start)
-            old = "0.0f" if before is None else _at(src, self.cells, before)
+            old = "0.0f" if before is None else _at(src, *before)
             steep = f"{src.pointer(self.grad.buffer, self.grad.offset)}"
             row = f"(int){src.pointer(order.buffer, order.offset)}[row]"
             later = f"{src.writable(self.states)}[row * {size} + unit]"
@@ -310,7 +376,9 @@ def _gru(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     known |= {"activations": kinds_of(attrs, "gate_activation", "activation"), "origin": bool(attrs["origin_mode"])}
     bias = [b.get(op, "Bias")] if b.has(op, "Bias") else []
     need(all(prod(each.shape) == 3 * size for each in bias), "a bias of an unexpected shape")
-    found = b.node("gru_steps", [x, weights, *bias], (x.shape[0], 5 * size), **known)
+    known["biased"] = bool(bias)
+    initial = initial_of(b, op, "H0", "Input", size)
+    found = b.node("gru_steps", [x, weights, *bias, *initial], (x.shape[0], 5 * size), **known)
     hidden = columns_of(b, found, 4 * size, size)
     parts = {"BatchGate": (0, 3), "BatchResetHiddenPrev": (3, 1), "BatchHidden": (4, 1)}
     for slot, (start, count) in parts.items():
@@ -321,7 +389,6 @@ def _gru(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
 
 def _gru_inputs(b: StepBuilder, op: Operator) -> tuple[Value, Value, int]:
     x, weights = b.get(op, "Input"), b.get(op, "Weight")
-    need(not b.has(op, "H0"), "a GRU with an initial state")
     size = weights.shape[0]
     need(weights.shape == (size, 3 * size) and x.shape[1:] == (3 * size,), "gates of an unexpected shape")
     return x, weights, size
@@ -331,7 +398,9 @@ def _gru_inputs(b: StepBuilder, op: Operator) -> tuple[Value, Value, int]:
 def _lower_gru(low: Lowering, node: Node) -> None:
     """In each packed row the activated gates (update, reset, candidate), the reset state and the hidden state."""
     need_cublaslt(low)
-    weights, *bias = (low.contiguous(value) for value in node.inputs[1:])
+    count = 2 + node.attrs["biased"]
+    weights, *bias = (low.contiguous(value) for value in node.inputs[1:count])
+    first = _first_row(low, node, node.inputs[count:], 4)
     width, size = node.output.shape[1], node.output.shape[1] // 5
     out, starts = low.new(node.output), node.attrs["starts"].tolist()
     low.calls.append(_packing(low, node.inputs[0], out, 3 * size, bias[0] if bias else None, node.attrs["rows"]))
@@ -339,9 +408,9 @@ def _lower_gru(low: Lowering, node: Node) -> None:
     for_candidate = Matrix(Pointer(weights.buffer, weights.offset + 2 * size * size), size)
     for step in steps_of(low, node.attrs["starts"]):
         here = Place(out.buffer, (width, 1), out.offset + starts[step.number] * width)
-        before = None
-        if step.number:
-            before = Pointer(out.buffer, out.offset + starts[step.number - 1] * width + 4 * size)
+        row = Pointer(out.buffer, out.offset + starts[step.number - 1] * width) if step.number else first
+        before = None if row is None else Pointer(row.buffer, row.offset + 4 * size)
+        if before is not None:
             sums = Matrix(here.pointer, width)
             low.calls.append(Product(Matrix(before, width), for_gates, sums, step.alive, size, 2 * size, added=sums))
             of_step(low, step, size, here, _gru_reset(size, node.attrs["activations"][0], before), "reset")
@@ -391,13 +460,15 @@ def _gru_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     gates, reset, hidden = (b.get(op, slot) for slot in ("BatchGate", "BatchResetHiddenPrev", "BatchHidden"))
     grad = b.get(op, "Hidden@GRAD")
     need(grad.shape == (x.shape[0], size), "a gradient that does not fit")
-    found = b.node("gru_gradient", [gates, hidden, grad, weights], gates.shape, **known)
+    initial = initial_of(b, op, "H0", "Hidden", size)
+    found = b.node("gru_gradient", [gates, hidden, grad, weights, *initial], gates.shape, **known)
+    put_initial_gradients(b, op, found, "Hidden", size)
     if b.wants(op, "Input@GRAD"):
         b.put(op, "Input@GRAD", taken(b, found, packed.places))
     if b.wants(op, "Bias@GRAD"):
         b.put(op, "Bias@GRAD", b.view(b.sums(found, (1,)), (1, 3 * size)))
     if b.wants(op, "Weight@GRAD"):
-        before = b.transposed(taken(b, hidden, packed.before), (1, 0))
+        before = b.transposed(states_before(b, hidden, initial, packed), (1, 0))
         by_gates = b.product(before, columns_of(b, found, 0, 2 * size))
         by_candidate = b.product(b.transposed(reset, (1, 0)), columns_of(b, found, 2 * size, size))
         parts = [b.view(by_gates, (2 * size * size,)), b.view(by_candidate, (size * size,))]
@@ -409,17 +480,18 @@ def _lower_gru_gradient(low: Lowering, node: Node) -> None:
     """The gradients of the gates' sums, in the order of the steps, from the last to the first."""
     need_cublaslt(low)
     gates, states = (by_columns(low, value) for value in node.inputs[:2])
-    grad, weights = (low.contiguous(value) for value in node.inputs[2:])
+    grad, weights, *initial = (low.contiguous(value) for value in node.inputs[2:])
     size, starts = node.output.shape[1] // 3, node.attrs["starts"].tolist()
     out, alive = low.new(node.output), int(starts[1])
     hidden, reset, order = zeros(low, alive, size), Buffer(alive * size), low.constant(node.attrs["rows"])
     layer = _GruGradient(size, node.attrs["activations"], node.attrs["origin"], gates, states, grad, hidden, reset)
+    low.beside[node.output, "H0"] = Place(hidden, (size, 1))
     for_gates = Matrix(weights.pointer, 2 * size, turned=True)
     for_candidate = Matrix(Pointer(weights.buffer, weights.offset + 2 * size * size), size, turned=True)
     for step in reversed(steps_of(low, node.attrs["starts"])):
         start = starts[step.number]
         here = Place(out.buffer, (3 * size, 1), out.offset + start * 3 * size)
-        before = starts[step.number - 1] if step.number else None
+        before = (states, starts[step.number - 1]) if step.number else (initial[0], 0) if initial else None
         of_step(low, step, size, here, layer.first(start, before, Pointer(order, start)), "gru_back")
         if before is not None:
             found, total = Matrix(Pointer(reset), size), Matrix(Pointer(hidden), size)
@@ -443,13 +515,13 @@ class _GruGradient:
     hidden: Buffer
     reset: Buffer
 
-    def first(self, start: int, before: int | None, order: Pointer) -> Lines:
+    def first(self, start: int, before: Before | None, order: Pointer) -> Lines:
         """The gradients of the update gate and of the candidate."""
         size, (gate, candidate) = self.size, self.activations
 
         def text(src: Source) -> list[str]:
             sources, step = self._gates(src, start)
-            old = "0.0f" if before is None else _at(src, self.states, before)
+            old = "0.0f" if before is None else _at(src, *before)
             later = f"{src.writable(self.hidden)}[row * {size} + unit]"
             row = f"(int){src.pointer(order.buffer, order.offset)}[row]"
             towards, kept = ("before - c", "1.0f - u") if self.origin else ("c - before", "u")
@@ -466,14 +538,14 @@ class _GruGradient:
 
         return text
 
-    def second(self, start: int, before: int) -> Lines:
+    def second(self, start: int, before: Before) -> Lines:
         """The gradient of the reset gate, from that of the reset state."""
         size, gate = self.size, self.activations[0]
 
         def text(src: Source) -> list[str]:
             sources, step = self._gates(src, start)
             return [
-                f"const float r = {sources}[row * {step} + {size} + unit], before = {_at(src, self.states, before)};",
+                f"const float r = {sources}[row * {step} + {size} + unit], before = {_at(src, *before)};",
                 f"const float d = {src.pointer(self.reset)}[row * {size} + unit];",
                 f"out[row * {3 * size} + {size} + unit] = {slope(gate, 'd * before', 'r')};",
                 f"{src.writable(self.hidden)}[row * {size} + unit] += d * r;",
