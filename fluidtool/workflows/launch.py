@@ -13,13 +13,15 @@ from typing import Any
 from fluidtool.distribute.environment import PSERVER
 from fluidtool.distribute.launch.blueprint import Blueprint
 from fluidtool.distribute.launch.claims import claimed
-from fluidtool.distribute.launch.contract import RESTARTS
+from fluidtool.distribute.launch.contract import REPLICAS_DIR, RESTARTS
 from fluidtool.distribute.launch.local import LocalEngine
-from fluidtool.distribute.launch.plans import Role, base_environment, with_metrics, with_variables
+from fluidtool.distribute.launch.plans import Role, base_environment, saved_as, second_of, with_metrics, with_variables
 from fluidtool.distribute.launch.ports import await_names, check_free, free_endpoints, held, loopback_endpoints
 from fluidtool.distribute.launch.recovery import NothingSaved, Recovery, SavedByAll, SavedByServers, SavedIn
 from fluidtool.distribute.launch.status import Outcome, RoleStatus, View
-from fluidtool.distribute.launch.supervisor import Engine, Options, Supervisor
+from fluidtool.distribute.launch.supervisor import Engine, Supervisor
+from fluidtool.distribute.launch.supervisor import Options as Patience
+from fluidtool.distribute.rpc.options import REPLICAS, Options
 from fluidtool.errors import Hint, Location, OutputExistsError, UsageError
 from fluidtool.records import dataclass
 
@@ -93,11 +95,11 @@ def launch(
             "started by itself",
             hint=Hint("give engine='local' or role=", "give --engine local, or start each role with --role"),
         )
-    if blueprint.replicas > 1 and (options.engine != "local" or options.role is not None):
+    if blueprint.replicas > 1 and options.engine != "local":
         raise UsageError(
-            "replicas are started by the engine local, with all roles; where something else starts single roles, it gives them the "
-            "variables FLUIDTOOL_REPLICAS, FLUIDTOOL_REPLICA and FLUIDTOOL_REPLICAS_DIR, and runs them with 'fluidtool run'",
-            hint=Hint("give engine='local' without role=", "give --engine local without --role"),
+            f"the engine {options.engine} starts and ends all roles together, so that no copy of a server outlives the other; "
+            "replicas need the engine local, or each role started by itself",
+            hint=Hint("give engine='local' or role=", "give --engine local, or start each role with --role"),
         )
     joins = options.role is not None and blueprint.elastic.least is not None  # a job that may run already
     with claimed(
@@ -194,7 +196,7 @@ def _supervise(
             roles,
             engine,
             view,
-            options=Options(options.grace, options.hang_after),
+            options=Patience(options.grace, options.hang_after),
             recovery=recovery or _recovery(blueprint, options.restarts),
             resume=options.resume,
             started=started,
@@ -207,23 +209,55 @@ def _one_role(blueprint: Blueprint, options: LaunchOptions, wanted: str, show: S
     _check_one_role(blueprint, options)
     starting, blueprint = blueprint.trainers, blueprint.of_everybody()
     members = blueprint.cluster(blueprint.endpoints).members()
-    names = tuple(member.name for member in members)
+    everybody = tuple(member.name for member in members)
+    copies = _copies_elsewhere(blueprint)
+    names = (*everybody, *(second_of(name) for name in everybody[: len(copies.others)]))
     name = names[int(wanted)] if wanted.isdecimal() and int(wanted) < len(names) else wanted
     if name not in names:
         raise UsageError(f"the job has no role {wanted!r}; it has {', '.join(names)} (0 to {len(names) - 1})")
-    _check_saved(blueprint, [name], options.resume)
-    recovery = _recovery_elsewhere(blueprint, names)
-    if options.resume and recovery.saved.newest([name]) is None:
-        recovery.saved.forget([name])
-    own = [member.endpoint for member in members if member.name == name and member.endpoint]
+    if not (copies.others and name.startswith(PSERVER)):  # the other copy may have saved already
+        _check_saved(blueprint, [name], options.resume)
+    recovery = _recovery_elsewhere(blueprint, everybody)
+    if options.resume and recovery.saved.newest([saved_as(name)]) is None:
+        recovery.saved.forget([saved_as(name)])
+    places = {member.name: member.endpoint for member in members if member.endpoint}
+    places |= {second_of(name): other for name, other in zip(everybody, copies.others, strict=False)}
+    own = [places[name]] if name in places else []
     await_names(own)
     check_free(own)
     with tempfile.TemporaryDirectory(prefix="fluidtool-launch-") as place:
-        roles = replace(blueprint, metrics="").roles(blueprint.endpoints, Path(place))
+        roles = replace(blueprint, metrics="").roles(blueprint.endpoints, Path(place), copies.others)
         role = with_metrics([each for each in roles if each.name == name], blueprint.metrics)
-        role = with_variables(role, blueprint.elastic.environment(starting))
+        role = with_variables(role, {**blueprint.elastic.environment(starting), **copies.environment()})
         engine = LocalEngine(Path(place), base_environment(1))
         return _supervise(role, engine, blueprint, options, show, recovery, _started())
+
+
+@dataclass(frozen=True, slots=True)
+class _Copies:
+    """others: where the second copies of servers listen, in their order. folder: where copies find out which of them serves."""
+
+    others: tuple[str, ...] = ()
+    folder: str = ""
+
+    def environment(self) -> dict[str, str]:
+        """What roles read."""
+        return {REPLICAS_DIR: self.folder} if self.others else {}
+
+
+def _copies_elsewhere(blueprint: Blueprint) -> _Copies:
+    """As the environment says, since nobody chooses endpoints for roles that are started one by one; none without replicas."""
+    if blueprint.replicas == 1:
+        return _Copies()
+    given, folder = Options.from_environment(os.environ).replicas, os.environ.get(REPLICAS_DIR, "")
+    if tuple(given) != blueprint.endpoints or not folder:
+        raise UsageError(
+            f"a role of a job with replicas that is started alone needs {REPLICAS}, which says where the second copy of each of "
+            f"{', '.join(blueprint.endpoints)} listens, and {REPLICAS_DIR}, a folder that all servers reach; found "
+            f"{os.environ.get(REPLICAS, '')!r} and {folder!r}",
+            hint=f"set {REPLICAS}={','.join(f'{each}=HOST:PORT' for each in blueprint.endpoints)} and {REPLICAS_DIR}=DIR",
+        )
+    return _Copies(tuple(given.values()), folder)
 
 
 def _check_one_role(blueprint: Blueprint, options: LaunchOptions) -> None:

@@ -36,14 +36,15 @@ class Report:
     waited: float = 0.0
 
 
-NoteKind = Literal["join", "leave", "left_out", "late", "paired", "alone", "succeeded"]
+NoteKind = Literal["join", "leave", "left_out", "late", "paired", "alone", "succeeded", "saved"]
 NOTES: frozenset[NoteKind] = frozenset(get_args(NoteKind))
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
     """What a server says of a trainer, as a sentence, and in which round (0 where there are none). times: in how many rounds it
-    has been late. role: of which server it is said, where it is said of none of the trainers; the round is a term then.
+    has been late. role: of which server it is said, where it is said of none of the trainers; the round is a term then, or, of
+    one that has "saved" its last checkpoint, the step.
     """
 
     event: NoteKind

@@ -167,11 +167,16 @@ class Recovery:
             return False
         return running >= self.least or (not running and done > 0)
 
-    def ends_without(self, failed: Role, trainers: Collection[bool]) -> bool:
-        """Whether the job is over, and has all that it was for. trainers: whether each has ended well. A server that saves
-        checkpoints may have been about to save its last one.
+    def ends_without(self, failed: Role, trainers: Collection[bool], has_saved: bool = False) -> bool:
+        """Whether the job is over, and has all that it was for. trainers: whether each has ended well.
+
+        They have saved what the servers had, and checkpoints of a synchronous job are of steps that all have done. But an
+        asynchronous server writes a last one after all updates: until it `has_saved` that, trainers' checkpoints may be of
+        updates that no other one has.
         """
-        return failed.kind == PSERVER and isinstance(self.saved, NothingSaved) and bool(trainers) and all(trainers)
+        if failed.kind != PSERVER or not trainers or not all(trainers):
+            return False
+        return self.sync or has_saved or isinstance(self.saved, NothingSaved)
 
     def refusal(self) -> str:
         """Why `after` gave up."""

@@ -113,6 +113,7 @@ class Supervisor:
         self._restarts = 0
         self._servers_due: float | None = None
         self._generation = 0  # how often all roles were started
+        self._saved: set[str] = set()  # the servers that have written their last checkpoint
 
     def run(self) -> Outcome:
         """Start everything, look after it, and leave nothing behind."""
@@ -141,6 +142,7 @@ class Supervisor:
             status.state, status.process, status.exit_code = RUNNING, child.process, None
             status.heard = time.monotonic() + self.options.starting
             status.restart()
+            self._saved.discard(saved_as(role.name))
             self._running[role.name] = _Running(role, child, status)
         names = [role.name for role in roles]
         processes = {name: self._status[name].process for name in names}
@@ -186,7 +188,10 @@ class Supervisor:
                 running.status.take(report, time.monotonic())
 
     def _note(self, note: Note) -> None:
-        """A server says what happened to a trainer, which may be one of another launcher."""
+        """A server says what happened to a trainer, which may be one of another launcher, or to itself."""
+        if note.event == "saved":
+            self._saved.add(note.role)
+            return
         name = note.role or f"{TRAINER}_{note.trainer}"
         if note.event == "late" and name in self._status:
             self._status[name].late = note.times
@@ -231,7 +236,7 @@ class Supervisor:
         trainers = [
             each.state == DONE and each.exit_code == 0 for each in self._status.values() if each.kind == TRAINER
         ]
-        if self.recovery.ends_without(failed.role, trainers):
+        if self.recovery.ends_without(failed.role, trainers, saved_as(failed.role.name) in self._saved):
             self._do_without(failed, code, what, "all trainers are done, and the job ends without it")
             return None
         if self.recovery.replicas and failed.role.kind == PSERVER:

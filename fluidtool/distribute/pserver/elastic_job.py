@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from fluidtool.distribute.launch.contract import ELASTIC, PROGRESS, STRAGGLERS
+from fluidtool.distribute.launch.contract import CHECKPOINT_DIR, ELASTIC, PROGRESS, STRAGGLERS
 from fluidtool.distribute.launch.progress import Note, Reporter
 from fluidtool.distribute.pserver.attendance import Attendance, OpenRoster, Tell
 from fluidtool.distribute.pserver.description import ServerDescription
@@ -25,8 +25,8 @@ from fluidtool.ops.context import OpContext
 
 @contextmanager
 def telling(context: OpContext, environment: Mapping[str, str]) -> Iterator[Tell]:
-    """Within the block: what tells the launcher, or else the log of this process, what happens to a trainer."""
-    if not (environment.get(ELASTIC) or environment.get(STRAGGLERS) or environment.get(REPLICAS)):
+    """Within the block: what tells the launcher, or else the log of this process, what happens to a trainer or a checkpoint."""
+    if not any(environment.get(name) for name in (ELASTIC, STRAGGLERS, REPLICAS, CHECKPOINT_DIR)):
         yield lambda note: None
         return
     reporter = Reporter.from_environment(environment)

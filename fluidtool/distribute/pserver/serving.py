@@ -17,6 +17,7 @@ from typing import Any
 from fluidtool.distribute.checkpoints import Checkpoint, Schedule
 from fluidtool.distribute.endpoints import host_and_port
 from fluidtool.distribute.launch.contract import METRICS
+from fluidtool.distribute.launch.progress import Note
 from fluidtool.distribute.metrics.endpoint import shown_metrics
 from fluidtool.distribute.metrics.exposition import Traffic
 from fluidtool.distribute.metrics.roles import of_any_role, of_server
@@ -119,6 +120,7 @@ def _made(
         blocks = gradient_blocks(context, description, locks, resumed=resumed is not None)
         store.start_asynchronous()
         common = store, roster, limits, description, blocks
+        at_end = _telling_at_end(save, schedule, name, tell)
         begins = partial(save, 0, is_last=True)  # restarted before the next one, it must begin with the same values
         if replication is not None:
             copies = replication.copies(name, environment, tell)
@@ -129,7 +131,7 @@ def _made(
                     first_step=first,
                     ledger=ledger,
                     after_step=copies.as_primary(save),
-                    at_end=copies.as_primary(partial(save, is_last=True)),
+                    at_end=copies.as_primary(at_end),
                 ),
                 environment,
                 begins if resumed is None else lambda: None,
@@ -137,9 +139,7 @@ def _made(
             return
         if resumed is None:
             begins()
-        yield AsynchronousServer(
-            *common, first_step=first, ledger=ledger, after_step=save, at_end=partial(save, is_last=True)
-        )
+        yield AsynchronousServer(*common, first_step=first, ledger=ledger, after_step=save, at_end=at_end)
         return
     updates = UpdateBlocks(context, description, locks)
     rounds = store, roster, limits, description.endpoint, updates.expected, updates.run
@@ -255,6 +255,19 @@ def _saving(
             context.runtime.talk(str(error))
 
     return save
+
+
+def _telling_at_end(
+    save: Callable[..., None], schedule: Schedule | None, name: str, tell: Tell
+) -> Callable[[int], None]:
+    """What writes the last checkpoint and tells the launcher, which then needs this server no more."""
+
+    def at_end(step: int) -> None:
+        save(step, is_last=True)
+        if schedule is not None and schedule.every:
+            tell(Note("saved", f"{name} has written its last checkpoint, of step {step}", 0, step, role=name))
+
+    return at_end
 
 
 # ---------------------------------------------------------------- the world around

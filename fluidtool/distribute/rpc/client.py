@@ -39,6 +39,7 @@ from fluidtool.tensor import LoDTensor
 
 REACHED = 2.0  # seconds that a socket of a server has to let a client in
 LOOK = 5.0  # seconds after which it is found out why a server does not answer
+FINDING_OUT = 1.0  # seconds before the deadline that are kept for that
 PROCESS = secrets.token_hex(8)  # a child of a fork has the same: its parent's connections are still there
 CHANNEL = (
     *WHOLE_MESSAGES,
@@ -303,7 +304,7 @@ class Client:
         with self._lock:
             deadline = time.monotonic() + self.options.deadline
             pending = Pending(next(self._numbers), self.step, method, message, deadline, self.options.retry_times)
-            self._way().post(pending)
+            self._way(deadline).post(pending)
             return pending
 
     def _first_failure(self) -> None:
@@ -316,18 +317,19 @@ class Client:
             if pending.future is not None:
                 pending.future.cancel()
 
-    def _way(self) -> Transport:
+    def _way(self, end: float | None = None) -> Transport:
+        """How calls go. end: when it must be known, by the clock of `time.monotonic`; None: within the deadline of a call."""
         if self._transport is None:
             with self._lock:
                 if self._transport is None:
-                    self._transport = self._choose()
+                    self._transport = self._choose(time.monotonic() + self.options.deadline if end is None else end)
         return self._transport
 
-    def _choose(self) -> Transport:
-        """A socket or a stream when the server says that it has them, else Paddle's calls."""
-        own = self._is_own()
+    def _choose(self, end: float) -> Transport:
+        """A socket or a stream when the server says by then that it has them, else Paddle's calls."""
+        own = self._is_own(end)
         if own and self.options.streaming:
-            first = self._first_socket() if self.options.sockets and not self.options.security.encrypted else None
+            first = self._first_socket(end) if self.options.sockets and not self.options.security.encrypted else None
             if first is None:
                 return LastingTransport(lambda patience: self._open_stream(), self.endpoint, self.options)
             return LastingTransport(
@@ -335,27 +337,27 @@ class Client:
             )
         return UnaryTransport(self._grpc, self._channel, self.endpoint, self.options, self._name, self.trainer_id, own)
 
-    def _is_own(self) -> bool:
+    def _is_own(self, end: float) -> bool:
         """Whether the server is fluidtool's; a connection that breaks meanwhile is made again."""
-        end, attempts = time.monotonic() + self.options.deadline, self.options.retry_times + 1
+        attempts = self.options.retry_times + 1
         while True:
             left = end - time.monotonic()
             try:
-                return self._greet(min(left, LOOK))
+                return self._greet(min(max(left - FINDING_OUT, left / 2), LOOK))
             except self._grpc.RpcError as error:
                 status = error.code().value[0]
                 if status == UNIMPLEMENTED:
                     return False
                 attempts -= status == UNAVAILABLE
                 waits = status == UNAVAILABLE or (status == DEADLINE_EXCEEDED and left > LOOK)
-                self._check_peer(status)
+                self._check_peer(status, end - time.monotonic())
                 if not waits or not attempts:
                     raise error_of(status, f"server {self.endpoint} does not answer: {error.details()}") from error
 
-    def _check_peer(self, status: int) -> None:
-        """Raise Refused for a server that cannot be reached because of certificates."""
-        if status in (UNAVAILABLE, DEADLINE_EXCEEDED):
-            fault = peer_fault(self.endpoint, self.options.security)
+    def _check_peer(self, status: int, patience: float) -> None:
+        """Raise Refused for a server that cannot be reached because of certificates, if that shows within so many seconds."""
+        if status in (UNAVAILABLE, DEADLINE_EXCEEDED) and patience > 0:
+            fault = peer_fault(self.endpoint, self.options.security, patience)
             if fault:
                 raise Refused(f"cannot communicate with server {self.endpoint}: {fault}")
 
@@ -372,7 +374,10 @@ class Client:
         return bytes(answer)
 
     def _socket(self, patience: float) -> socket.socket | None:
-        """A socket of the server; None where it offers none that can be reached. Raises what gRPC raises, as RemoteErrors."""
+        """A socket of the server, within so many seconds; None where it offers none that can be reached. Raises what gRPC raises,
+        as RemoteErrors.
+        """
+        end = time.monotonic() + patience
         try:
             offer = Offer.of(self._ask("Socket", patience, self._metadata()))
         except self._grpc.RpcError as error:
@@ -383,17 +388,16 @@ class Client:
         return (
             None
             if offer is None
-            else reached(offer, self.endpoint, min(max(patience, 0.1), REACHED), self.options.silence)
+            else reached(offer, self.endpoint, min(end - time.monotonic(), REACHED), self.options.silence)
         )
 
-    def _first_socket(self) -> socket.socket | None:
+    def _first_socket(self, end: float) -> socket.socket | None:
         """As `_socket`; a connection that breaks meanwhile is made again."""
-        end = time.monotonic() + self.options.deadline
         for left in range(self.options.retry_times, -1, -1):
             try:
-                return self._socket(LOOK)
+                return self._socket(min(end - time.monotonic(), LOOK))
             except (Gone, Late):
-                if not left or time.monotonic() > end:
+                if not left or time.monotonic() >= end:
                     raise
         return None
 
@@ -442,8 +446,8 @@ class ReplicatedClient(Client):
         super().__init__(endpoint, trainer_id, options)
         self._places = endpoint, other
 
-    def _choose(self) -> Transport:
-        """The copy that serves, whichever that is."""
+    def _choose(self, end: float) -> Transport:
+        """The copy that serves, whichever that is; it is looked for when the first call goes."""
 
         def client_of(place: str, patience: float) -> Client:
             return Client(place, self.trainer_id, replace(self.options, deadline=patience, retry_times=0))

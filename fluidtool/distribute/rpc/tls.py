@@ -81,12 +81,15 @@ def _handshake_fault(server: ssl.SSLContext, certificate: str) -> str:
     return ""
 
 
-def peer_fault(endpoint: str, own: Credentials) -> str:
-    """Why a server that does not answer cannot be talked to, as far as TLS is the reason; "" for any other."""
+def peer_fault(endpoint: str, own: Credentials, patience: float = 3 * PATIENCE) -> str:
+    """Why a server that does not answer cannot be talked to, as far as TLS is the reason and that shows within so many seconds;
+    "" for any other.
+    """
     host, port = host_and_port(endpoint)
+    each = min(patience / 3, PATIENCE)  # to connect, to shake hands, and to hear what the server says
     try:
         with (
-            socket.create_connection((host, port), PATIENCE) as connection,
+            socket.create_connection((host, port), each) as connection,
             _context(own).wrap_socket(connection, server_hostname=own.peer_name or host) as encrypted,
         ):
             return _answer_fault(encrypted, own)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 
 from fluidtool.distribute.launch.progress import Report, Reporter
 from fluidtool.distribute.launch.recovery import Recovery
+from fluidtool.distribute.launch.status import Outcome
 from fluidtool.distribute.launch.supervisor import EXIT_HUNG, Options
 from tests.distribute.launch.support import Remembered, is_alive, run, toy
 from tests.support.checkout import child_environment
@@ -126,13 +128,50 @@ def test_a_server_that_is_lost_when_all_trainers_are_done_is_not_needed(end: str
     assert view.texts[-1].endswith("; all trainers are done, and the job ends without it")
 
 
-def test_a_server_that_is_lost_before_it_has_saved_for_the_last_time_starts_again_with_all(tmp_path: Path) -> None:
+def lost_after_trainers(tmp_path: Path, recovery: Recovery, says: str = "") -> tuple[Outcome, Remembered]:
+    """A server with checkpoints fails when all trainers are done; before, it `says` something to the launcher."""
     path = str(tmp_path / "done")
+    end = f"(open(os.environ['FLUIDTOOL_PROGRESS'], 'a').write({says!r}), sys.exit(3))"
     roles = [
-        toy("pserver_0", AFTER_TRAINERS.format(path=path, end="sys.exit(3)")),
+        toy("pserver_0", AFTER_TRAINERS.format(path=path, end=end)),
         toy("trainer_0", f"report(1); open({path!r}, 'w')"),
     ]
-    outcome, _ = run(roles, tmp_path, recovery=Recovery(2, True, Saved(4)))
+    return run(roles, tmp_path, recovery=recovery)
+
+
+SAVED_ALL = json.dumps({"event": "saved", "text": "it has", "trainer": 0, "round": 4, "role": "pserver_0"}) + "\n"
+
+
+@pytest.mark.parametrize("restarts", [0, 2])
+def test_a_synchronous_job_with_checkpoints_ends_without_a_server_that_is_lost_then(
+    restarts: int, tmp_path: Path
+) -> None:
+    outcome, view = lost_after_trainers(tmp_path, Recovery(restarts, True, Saved(4)))
+    assert (outcome.exit_code, outcome.restarts) == (0, 0)
+    assert view.texts[-1].endswith("; all trainers are done, and the job ends without it")
+
+
+def test_an_asynchronous_server_that_is_lost_before_its_last_checkpoint_starts_again_with_all(tmp_path: Path) -> None:
+    outcome, _ = lost_after_trainers(tmp_path, Recovery(2, False, Saved(4)))
+    assert (outcome.exit_code, outcome.restarts) == (0, 1)
+
+
+def test_an_asynchronous_server_that_is_lost_before_its_last_checkpoint_fails_the_job_without_restarts(
+    tmp_path: Path,
+) -> None:
+    outcome, _ = lost_after_trainers(tmp_path, Recovery(0, False, Saved(4)))
+    assert (outcome.exit_code, outcome.restarts) == (3, 0)
+
+
+def test_an_asynchronous_job_ends_without_a_server_that_has_saved_for_the_last_time(tmp_path: Path) -> None:
+    outcome, _ = lost_after_trainers(tmp_path, Recovery(2, False, Saved(4)), SAVED_ALL)
+    assert (outcome.exit_code, outcome.restarts) == (0, 0)
+
+
+def test_what_another_server_has_saved_does_not_count(tmp_path: Path) -> None:
+    outcome, _ = lost_after_trainers(
+        tmp_path, Recovery(2, False, Saved(4)), SAVED_ALL.replace("pserver_0", "pserver_1")
+    )
     assert (outcome.exit_code, outcome.restarts) == (0, 1)
 
 

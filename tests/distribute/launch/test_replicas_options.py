@@ -85,10 +85,29 @@ def test_trainers_without_servers_have_nothing_to_replicate(tmp_path: Path) -> N
         draw(collective, replicas=2)
 
 
-@pytest.mark.parametrize("options", [LaunchOptions(engine="ray"), LaunchOptions(role="pserver_0")])
-def test_replicas_are_started_with_all_roles_of_this_machine(job: Path, options: LaunchOptions) -> None:
-    with pytest.raises(UsageError, match="FLUIDTOOL_REPLICAS, FLUIDTOOL_REPLICA and FLUIDTOOL_REPLICAS_DIR"):
-        launch(draw(job, replicas=2), options)
+@pytest.mark.parametrize("engine", ["ray", "mpi"])
+def test_an_engine_that_ends_all_roles_with_one_has_no_replicas(job: Path, engine: str) -> None:
+    with pytest.raises(UsageError, match=f"the engine {engine} starts and ends all roles together"):
+        launch(draw(job, replicas=2), LaunchOptions(engine=engine))
+
+
+@pytest.mark.parametrize(
+    ("places", "folder"),
+    [("", "/shared"), (f"{ENDS[0]}=127.0.0.1:1", "/shared"), (f"{ENDS[0]}=127.0.0.1:1,{ENDS[1]}=127.0.0.1:2", "")],
+    ids=["no places", "the place of one server", "no folder"],
+)
+def test_a_role_that_is_started_alone_must_know_where_the_copies_are(
+    places: str, folder: str, job: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLUIDTOOL_REPLICAS", places)
+    monkeypatch.setenv("FLUIDTOOL_REPLICAS_DIR", folder)
+    with pytest.raises(UsageError, match=r"needs FLUIDTOOL_REPLICAS, .* and FLUIDTOOL_REPLICAS_DIR, a folder"):
+        launch(draw(job, replicas=2), LaunchOptions(role="pserver_0_replica"))
+
+
+def test_a_second_copy_is_no_role_of_a_job_without_replicas(job: Path) -> None:
+    with pytest.raises(UsageError, match="the job has no role 'pserver_0_replica'"):
+        launch(draw(job), LaunchOptions(role="pserver_0_replica"))
 
 
 def test_the_command_line_says_how_to_make_a_job_that_can_be_replicated(tmp_path: Path) -> None:

@@ -36,23 +36,25 @@ SCONTROL = """
 SRUN = """
     import os, signal, subprocess, sys, time
     words = sys.argv[1:]
-    assert "--distribution=cyclic" in words and "--kill-on-bad-exit=1" in words
-    words = [word for word in words if not word.startswith("--distribution") and not word.startswith("--kill")]
+    assert "--distribution=cyclic" in words
+    ends_all = "--kill-on-bad-exit=1" in words
+    assert ends_all or {{"--kill-on-bad-exit=0", "--no-kill"}} <= {{*words}}
+    words = [word for word in words if not word.startswith(("--distribution", "--kill", "--no-kill"))]
     count, nodes = int(os.environ["SLURM_NTASKS"]), {nodes!r}.split(",")
     tasks = []
     for rank in range(count):
         numbers = {{"SLURM_PROCID": rank, "SLURM_LOCALID": rank // len(nodes), "SLURM_NODEID": rank % len(nodes)}}
         found = {{**os.environ, **{{name: str(value) for name, value in numbers.items()}}}}
-        tasks.append(subprocess.Popen(words, env=found))
+        tasks.append(subprocess.Popen(words, env=found, start_new_session=True))
     open({processes!r}, "w").write(" ".join(str(task.pid) for task in tasks))
     code, codes = 0, [None]
-    while not code and None in codes:
+    while not (code and ends_all) and None in codes:
         time.sleep(0.1)
         codes = [task.poll() for task in tasks]
         code = next((found for found in codes if found), 0)
     for task in tasks:
         if task.poll() is None:
-            task.terminate()
+            os.killpg(task.pid, signal.SIGTERM)
     for task in tasks:
         task.wait()
     sys.exit(code if code >= 0 else 128 - code)
@@ -76,7 +78,7 @@ class Cluster:
         path.write_text(f"#!{sys.executable}\n{code}")
         path.chmod(0o755)
 
-    def start(self, script: Path, restarts: int = 0) -> subprocess.Popen[bytes]:
+    def start(self, script: Path, restarts: int = 0, tasks: int = 6) -> subprocess.Popen[bytes]:
         """What Slurm does with a batch script on the first node of the job."""
         counted = {"SLURM_RESTART_COUNT": str(restarts)} if restarts else {}
         environment = {
@@ -84,7 +86,7 @@ class Cluster:
             "PATH": f"{self._bin}{os.pathsep}{os.environ['PATH']}",
             "SLURM_JOB_ID": str(os.getpid()),
             "SLURM_JOB_NODELIST": "node[1-3]",
-            "SLURM_NTASKS": "6",
+            "SLURM_NTASKS": str(tasks),
             "SLURM_CPUS_PER_TASK": "1",
             **counted,
         }
@@ -154,3 +156,31 @@ def test_a_job_that_loses_a_role_is_queued_again_and_learns_the_same_bits(cluste
     assert expected.keys() == found.keys()
     for name, array in expected.items():
         np.testing.assert_array_equal(found[name], array, err_msg=name)
+
+
+# ---------------------------------------------------------------- elastic, with two copies of each server
+REPLICAS = SAMPLE.with_name("replicas.sbatch")
+
+
+@pytest.mark.slow
+def test_a_job_with_replicas_goes_on_without_a_node(cluster: Cluster) -> None:
+    """Node 2 of 3 has the second copy of server 0, trainer 0 and trainer 3: all that runs there is killed."""
+    pytest.importorskip("cryptography", reason="makes certificates: pip install 'fluidtool[dist]'")
+    pytest.importorskip("grpc", reason="parameter servers talk by gRPC: pip install 'fluidtool[dist]'")
+    folder = cluster.folder
+    programs = write_programs(folder)
+    write_data(folder)
+    transpile_as_told(programs, REPLICAS)
+    script = folder / "replicas.sbatch"
+    text = REPLICAS.read_text().replace("--checkpoint-every 100", "--checkpoint-every 4")
+    script.write_text(text.replace("--epochs 10", "--epochs 40 --batch-size 4"))
+    job = cluster.start(script, tasks=8)
+    deadline = time.monotonic() + 200
+    while max(steps(folder / "checkpoints", "trainer_1"), default=0) < 8:
+        assert time.monotonic() < deadline and job.poll() is None
+        time.sleep(0.02)
+    for number in [int(number) for number in cluster.processes.read_text().split()][1::3]:
+        os.killpg(number, signal.SIGKILL)
+    assert job.wait(200) == 0
+    assert cluster.requeued() == []
+    assert parameters_of(programs, folder / "parameters")

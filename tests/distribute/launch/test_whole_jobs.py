@@ -221,6 +221,58 @@ def test_an_asynchronous_job_starts_a_lost_trainer_alone_and_all_roles_after_a_s
     assert {role["step"] for role in lines[-1]["roles"] if role["role"].startswith("trainer")} == {12 * LONG}
 
 
+def killed_at_the_end(job: Path, words: list[str], kept: Path, victim: str) -> tuple[int, list[dict[str, Any]]]:
+    """Launch a job with checkpoints and kill a server as soon as all trainers are done; the exit code and the events."""
+    options = ["--checkpoint", str(kept), "--checkpoint-every", "4", "--restarts", "1", "--json"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "fluidtool", "launch", "--any-ports", "--hang-after", "60", *options, str(job), *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=child_environment(),
+    ) as running:
+        processes, done, lines = processes_of(running), set[str](), []
+        assert running.stdout is not None
+        for text in running.stdout:
+            lines.append(json.loads(text))
+            done |= {lines[-1]["role"]} if lines[-1]["event"] == "done" else set()
+            if {"trainer_0", "trainer_1"} <= done and victim not in done:
+                os.kill(processes[victim], signal.SIGKILL)
+                break
+        lines += [json.loads(text) for text in running.stdout]
+        running.wait(120)
+    if not any(line["event"] == "without" for line in lines) and not any(line["event"] == "restart" for line in lines):
+        raise TooLate
+    return running.returncode, lines
+
+
+@pytest.mark.parametrize("asynchronous", [(), ("--async",)], ids=["sync", "async"])
+def test_a_server_with_checkpoints_that_is_killed_when_all_trainers_are_done_is_not_missed(
+    asynchronous: tuple[str, ...], tmp_path: Path
+) -> None:
+    programs = write_programs(tmp_path, lambda: fluid.optimizer.SGD(0.01))
+    job, data = transpile(programs, *SERVERS[:-1], "2", *asynchronous), write_data(tmp_path)
+    for attempt in range(10):
+        kept = tmp_path / f"kept{attempt}"
+        try:
+            code, lines = killed_at_the_end(job, training(data, tmp_path / "saved"), kept, "pserver_1")
+            break
+        except (TooLate, ProcessLookupError):
+            shutil.rmtree(tmp_path / "saved")
+    else:
+        pytest.fail("ten servers had ended before they could be killed")
+    assert code == 0, lines
+    starts = {role["role"]: role["starts"] for role in lines[-1]["roles"]}
+    assert asynchronous or starts == dict.fromkeys(
+        starts, 1
+    )  # an asynchronous server may not have saved everything yet
+    assert parameters_of(programs, tmp_path / "saved").keys() == alone(programs, 2).keys()
+    more = launch("--checkpoint", kept, "--resume", job, *training(data, tmp_path / "more", EPOCHS + 1))
+    assert more.returncode == 0, more.stderr
+    if not asynchronous:
+        agree(parameters_of(programs, tmp_path / "more"), alone(programs, 2, EPOCHS + 1))
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_job_that_is_stopped_leaves_nothing_behind(
     number: signal.Signals, code: int, unbroken: Unbroken, tmp_path: Path

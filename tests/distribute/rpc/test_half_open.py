@@ -6,21 +6,22 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import grpc
 import pytest
 
 from fluidtool.distribute.rpc.client import connect
-from fluidtool.distribute.rpc.handler import Late
+from fluidtool.distribute.rpc.handler import Late, RemoteError
 from fluidtool.distribute.rpc.options import Options
 from fluidtool.distribute.rpc.presence import KEPT, Presence, process_of
 from fluidtool.distribute.rpc.service import CALL_KEY, OWN_SERVICE, TRAINER_KEY, VERSION, Server, asking, serve
 from fluidtool.distribute.rpc.sockets import loop
-from fluidtool.distribute.rpc.sockets.offers import Offer, reached, tune
+from fluidtool.distribute.rpc.sockets.offers import WELCOME, Offer, reached, tune
 from tests.distribute.rpc.support import ANY_PORT, Keeper, eventually, proxied, served, tensor
 
 SILENCE = 0.6
+A_LITTLE = 1.0  # seconds that a process may be late where others have the processors
 
 
 @pytest.fixture(autouse=True)
@@ -68,6 +69,56 @@ class TestClients:
             proxies.silence()
             with pytest.raises(Late, match=r"no answer to GetVariable of 'w' within 1.5 s"):
                 client.get("w")
+
+    @pytest.mark.parametrize("retries", [0, 3])
+    def test_no_wait_is_added_to_the_deadline(self, retries: int) -> None:
+        """A server that takes connections and says nothing: neither greeting, nor asking for a socket, nor finding out why."""
+        with socket.create_server(("127.0.0.1", 0), backlog=100) as mute:
+            client = connect(f"127.0.0.1:{mute.getsockname()[1]}", 0, Options(deadline=2.0, retry_times=retries))
+            began = time.monotonic()
+            with pytest.raises(RemoteError):
+                client.get("w")
+            assert time.monotonic() - began < 2.0 + A_LITTLE
+            client.close()
+
+    def test_a_broken_connection_is_not_made_again_for_longer_than_the_deadline(self) -> None:
+        """Proxies go silent once a client is in: the call waits, finds out, and asks for another socket in vain."""
+        with proxied(Keeper(w=tensor(1)), Options(deadline=3.0, silence=0.5)) as (client, proxies):
+            client.get("w")
+            proxies.silence()
+            proxies.swallow_answers(True)  # of new connections, too
+            began = time.monotonic()
+            with pytest.raises(RemoteError):
+                client.get("w")
+            assert time.monotonic() - began < 3.0 + A_LITTLE
+
+    def test_a_server_that_never_lets_a_socket_in_is_left_at_one_instant(self) -> None:
+        """Each of connecting, sending and receiving could take all of the time."""
+        with socket.create_server(("127.0.0.1", 0)) as mute:
+            port = mute.getsockname()[1]
+            began = time.monotonic()
+            assert reached(Offer("", port, bytes(32)), f"127.0.0.1:{port}", 0.5, 60.0) is None
+            assert time.monotonic() - began < 0.5 + A_LITTLE
+
+    def test_a_server_that_lets_in_byte_by_byte_is_left_at_one_instant(self) -> None:
+        def drip(listener: socket.socket) -> None:
+            connection, _ = listener.accept()
+            with connection, suppress(OSError):
+                for byte in WELCOME:
+                    time.sleep(0.3)
+                    connection.send(bytes([byte]))
+
+        with socket.create_server(("127.0.0.1", 0)) as slow:
+            port = slow.getsockname()[1]
+            thread = threading.Thread(target=drip, args=(slow,), daemon=True)
+            thread.start()
+            began = time.monotonic()
+            assert reached(Offer("", port, bytes(32)), f"127.0.0.1:{port}", 0.5, 60.0) is None
+            assert time.monotonic() - began < 0.5 + A_LITTLE
+            thread.join(10)
+
+    def test_no_time_is_left_once_the_deadline_has_passed(self) -> None:
+        assert reached(Offer("", 1, bytes(32)), "127.0.0.1:1", -1.0, 60.0) is None
 
     def test_one_that_waits_for_long_stays_where_the_server_is_there(self) -> None:
         keeper = Keeper(w=tensor(1))

@@ -109,12 +109,15 @@ def listen(name: str, endpoint: str) -> tuple[list[socket.socket], int]:
 
 
 def reached(offer: Offer, endpoint: str, patience: float, vanished: float) -> socket.socket | None:
-    """A socket to the server that made the offer, let in and not blocking; None where there is no way. vanished: see `tune`."""
-    for connection in _connections(offer, endpoint, patience):
+    """A socket to the server that made the offer, let in within so many seconds, and not blocking; None where there is no way.
+    vanished: see `tune`.
+    """
+    end = time.monotonic() + patience
+    for connection in _connections(offer, endpoint, end):
         try:
-            connection.settimeout(patience)
+            connection.settimeout(_left(end))
             connection.sendall(GREETING + offer.ticket)
-            if _received(connection, len(WELCOME)) == WELCOME:
+            if _received(connection, len(WELCOME), end) == WELCOME:
                 tune(connection, vanished)
                 return connection
         except OSError:
@@ -123,7 +126,15 @@ def reached(offer: Offer, endpoint: str, patience: float, vanished: float) -> so
     return None
 
 
-def _connections(offer: Offer, endpoint: str, patience: float) -> Iterator[socket.socket]:
+def _left(end: float) -> float:
+    """Seconds until then; raises TimeoutError where there are none, as 0 would mean not to wait at all."""
+    left = end - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left
+
+
+def _connections(offer: Offer, endpoint: str, end: float) -> Iterator[socket.socket]:
     """The ways to a server, the shortest first; a name is one of this machine, or is not there."""
     if offer.name and sys.platform == "linux":
         local = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -135,14 +146,16 @@ def _connections(offer: Offer, endpoint: str, patience: float) -> Iterator[socke
             yield local
     if offer.port:
         try:
-            yield socket.create_connection((host_and_port(endpoint)[0], offer.port), patience)
+            made = socket.create_connection((host_and_port(endpoint)[0], offer.port), _left(end))
         except OSError:
             return
+        yield made
 
 
-def _received(connection: socket.socket, count: int) -> bytes:
+def _received(connection: socket.socket, count: int, end: float) -> bytes:
     data = b""
     while len(data) < count:
+        connection.settimeout(_left(end))
         more = connection.recv(count - len(data))
         if not more:
             break
