@@ -143,7 +143,7 @@ def main(given: Sequence[str] | None = None) -> int:
     if options.device == "gpu":
         from benchmarks.gpu import measured
 
-        for row in measured(options.networks, options.models, options.rounds):
+        for row in measured(options.networks, options.models, options.rounds, wanted=options.peers):
             print(json.dumps(row), flush=True)
         return 0
     os.environ["FLUIDTOOL_THREADS"] = str(options.threads)

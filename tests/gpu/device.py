@@ -4,13 +4,15 @@ Operator cases, models and training steps of the corpus, by cupy and as CUDA gra
 or refuses; random programs as CUDA graphs; twenty cases under compute-sanitizer; networks beside PyTorch. FOLDER gets
 `failures.json`, with the reason for each case that failed, and `results.json` with the rest. A process that dies is told as the
 failure of its case, and another one goes on after it.
---standin is a dry run on a machine without a GPU.
+Cases run in several processes at once, and what has no time left is told as not run. --standin is a dry run on a machine without
+a GPU.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import random
 import shutil
@@ -18,7 +20,9 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import chdir, nullcontext
 from pathlib import Path
 from typing import Any
@@ -37,6 +41,10 @@ ROOT = Path(__file__).parents[2]
 SEEDS = 200
 SANITIZED = 20
 SECONDS = 120  # for one case
+CASES_OF_A_PROCESS = 100
+TRACE = 2500  # characters of a traceback
+LATER = 20  # seconds that a process has after the end
+NO_TIME = "not run: the time was over"
 
 
 # ---------------------------------------------------------------- cases, in a process of their own
@@ -112,21 +120,35 @@ def work(part: str, names: Sequence[str], standin: bool) -> None:
     with installed() if standin else nullcontext(), tempfile.TemporaryDirectory() as folder, chdir(folder):
         for name in names:
             print(json.dumps({"begun": name}), flush=True)
-            start, why = time.monotonic(), ""
+            start, why, trace = time.monotonic(), "", {}
             try:
                 run(name)
             except Exception as error:
                 why = f"{type(error).__name__}: {error}"
-            print(json.dumps({"done": name, "why": why, "seconds": round(time.monotonic() - start, 3)}), flush=True)
+                trace = {"trace": traceback.format_exc()[-TRACE:]}
+            seconds = round(time.monotonic() - start, 3)
+            print(json.dumps({"done": name, "why": why, "seconds": seconds, **trace}), flush=True)
             if "GPU 0 has failed" in why or "CUDARuntimeError" in why:
                 return
 
 
 # ---------------------------------------------------------------- the process that watches
-def results_of(part: str, names: Sequence[str], standin: bool, before: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
-    """What came of each case; a process that dies or hangs is replaced. before: a command that runs Python."""
+def results_of(
+    part: str,
+    names: Sequence[str],
+    standin: bool,
+    before: Sequence[str] = (),
+    end: float = math.inf,
+) -> Iterator[dict[str, Any]]:
+    """What came of each case; a process that dies or hangs is replaced, until `end` (of the monotonic clock).
+
+    before: a command that runs Python.
+    """
     left = list(names)
     while left:
+        if time.monotonic() > end:
+            yield from ({"part": part, "case": name, "why": NO_TIME, "seconds": 0.0} for name in left)
+            return
         command = [
             *before,
             sys.executable,
@@ -136,21 +158,39 @@ def results_of(part: str, names: Sequence[str], standin: bool, before: Sequence[
             part,
             *(["--standin"] if standin else []),
         ]
-        shown, end = outcome_of(command, left)
+        shown, fault = outcome_of(command, left, end)
         begun = ""
         for line in shown.splitlines():
             told = json.loads(line) if line.startswith('{"') else {}
             begun = told.get("begun", begun)
             if "done" in told:
-                yield {"part": part, "case": told["done"], "why": told["why"], "seconds": told["seconds"]}
-                left.remove(told["done"])
+                left.remove(name := told.pop("done"))
+                yield {"part": part, "case": name, **told}
                 begun = ""
-        if left and (begun or end):
+        if left and (begun or fault):
             name = begun or left[0]
-            yield {"part": part, "case": name, "why": end or "the process ended in the middle", "seconds": 0.0}
+            yield {"part": part, "case": name, "why": fault or "the process ended in the middle", "seconds": 0.0}
             left.remove(name)
         elif left and not shown:
             return
+
+
+def results_of_parts(
+    parts: Sequence[str], cases: int, standin: bool, processes: int, end: float
+) -> Iterator[dict[str, Any]]:
+    """What came of each case of these parts, as some of them are done; so many processes at once."""
+    slices = []
+    for part in parts:
+        names = PARTS[part][0]()[:cases]
+        size = max(1, min(CASES_OF_A_PROCESS, -(-len(names) // processes)))
+        slices += [(part, names[start : start + size]) for start in range(0, len(names), size)]
+    with ThreadPoolExecutor(processes) as pool:
+        started = [
+            pool.submit(lambda part, names: list(results_of(part, names, standin, end=end)), part, names)
+            for part, names in slices
+        ]
+        for each in as_completed(started):
+            yield from each.result()
 
 
 def limit_of(names: Sequence[str]) -> int:
@@ -158,18 +198,20 @@ def limit_of(names: Sequence[str]) -> int:
     return SECONDS + 10 * len(names)
 
 
-def outcome_of(command: Sequence[str], names: Sequence[str]) -> tuple[str, str]:
-    """(what a process showed of these cases, how it ended unless well); one that hangs is ended."""
-    limit = limit_of(names)
+def outcome_of(command: Sequence[str], names: Sequence[str], end: float) -> tuple[str, str]:
+    """(what a process showed of these cases, how it ended unless well); one that hangs, or outlasts the end, is ended."""
+    limit = min(limit_of(names), max(end - time.monotonic(), 0) + LATER)
     try:
         done = subprocess.run(
             command, input="\n".join(names), text=True, capture_output=True, cwd=ROOT, timeout=limit, check=False
         )
     except subprocess.TimeoutExpired as hung:
         shown = hung.stdout or b""
-        return shown if isinstance(shown, str) else shown.decode(errors="replace"), f"it hung: {limit} s have passed"
-    end = f"the process ended with {done.returncode}: {done.stderr[-600:].strip()}" if done.returncode else ""
-    return done.stdout, end
+        return shown if isinstance(shown, str) else shown.decode(
+            errors="replace"
+        ), f"it hung: {limit:.0f} s have passed"
+    fault = f"the process ended with {done.returncode}: {done.stderr[-600:].strip()}" if done.returncode else ""
+    return done.stdout, fault
 
 
 def sanitized(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
@@ -209,18 +251,22 @@ def main(given: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.gpu.device", description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("device-results"))
     parser.add_argument("--standin", action="store_true", help="a dry run, without a GPU and without benchmarks")
-    parser.add_argument("--parts", nargs="+", choices=(*PARTS, "sanitizer", "benchmarks"), help="only these")
+    parser.add_argument(
+        "--parts", nargs="+", choices=(*PARTS, "sanitizer", "benchmarks"), help="only these, in this order"
+    )
     parser.add_argument("--cases", type=int, default=sys.maxsize, help="of each part, the first so many")
+    parser.add_argument("--processes", type=int, default=1, help="so many at once, on one GPU; compute-sanitizer: one")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="begin no process after so many")
     parser.add_argument("--work", help=argparse.SUPPRESS)
     options = parser.parse_args(given)
     if options.work:
         work(options.work, sys.stdin.read().split(), options.standin)
         return 0
     wanted = options.parts or (*PARTS, "sanitizer", *(() if options.standin else ("benchmarks",)))
-    found: list[dict[str, Any]] = []
-    for part, (names, _, _) in PARTS.items():
-        if part in wanted:
-            found += told(results_of(part, names()[: options.cases], options.standin))
+    end = time.monotonic() + 60 * options.minutes
+
+    parts = [part for part in wanted if part in PARTS]
+    found = told(results_of_parts(parts, options.cases, options.standin, options.processes, end))
     if "sanitizer" in wanted:
         found += told(sanitized(options))
     report = {"machine": about(options.standin), "cases": found}

@@ -74,7 +74,10 @@ def test_benchmarks_tell_what_is_not_there(cupy: Any, tmp_path: Path, monkeypatc
     monkeypatch.setitem(sys.modules, "torch", None)
     network = Network(perceptron, lambda random: {"x": random.rand(1, 8).astype("float32")}, "a perceptron")
     rows = list(gpu.measured(["small"], tmp_path, 2, {"small": network}))
-    assert [row["batch"] for row in rows] == [1, 8]
+    assert [row["batch"] for row in rows] == [1, 64]
     for row in rows:
-        assert row["fluidtool, cupy"] > 0 and row["fluidtool, graphs"] > 0
-        assert set(row["not_run"]) == {"torch, eager", "torch, compiled"}
+        ours = {"fluidtool, cupy", "fluidtool, graphs", "fluidtool, graphs, bf16"}
+        assert all(row[way] > 0 and row["host_us"][way] > 0 for way in ours)
+        assert set(row["not_run"]) == {
+            f"torch, {way}" for way in ("eager", "compiled", "eager, bf16", "compiled, bf16")
+        }
