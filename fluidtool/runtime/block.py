@@ -55,7 +55,7 @@ class BlockPlan:
     """The steps of one block and the variables that it declares. `work`: the steps, grouped into regions, regions or chains.
 
     `hidden_names` occur only within a region: they get no value unless its steps run one by one. `sole`:
-    the only region, which computes every fetch. `plain`: no step runs another block or does anything but compute its
+    the only region, which computes every fetch. `plain`: no step leaves scopes of other blocks, or does anything but compute its
     outputs, so that nothing refers to its variables after a run.
     """
 
@@ -108,8 +108,15 @@ def compile_block(block: Block, fetches: Iterable[str], needed_only: bool, engin
             part.release = tuple(name for name in part.release if name not in hidden)
     seen = tuple(name for name in local if name not in hidden)
     sole = sole_region(work, fetched, set(persistable))
-    plain = not any(step.info.side_effects or step.op.sub_blocks() for step in steps)
+    plain = not any(step.info.side_effects for step in steps) and not any(map(keeps_scopes, work))
     return BlockPlan(block.idx, tuple(steps), tuple(work), seen, persistable, hidden, sole, plain)
+
+
+def keeps_scopes(part: Step | Region | Chain | TrainingRegion) -> bool:
+    """Whether a part may run other blocks whose scopes stay; a training region has branches only, which leave none."""
+    if isinstance(part, TrainingRegion):
+        return False
+    return any(step.op.sub_blocks() for step in (part.steps if isinstance(part, Region | Chain) else (part,)))
 
 
 def sole_region(

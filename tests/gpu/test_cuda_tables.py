@@ -23,8 +23,13 @@ OPTIMIZERS = {
     "adam": lambda: fluid.optimizer.Adam(0.01),
     "lazy adam": lambda: fluid.optimizer.Adam(0.01, lazy_mode=True),
     "adagrad": lambda: fluid.optimizer.Adagrad(0.1),
+    "ftrl": lambda: fluid.optimizer.Ftrl(0.1, l1=0.01, l2=0.01),
+    "ftrl of another power": lambda: fluid.optimizer.Ftrl(0.1, l1=0.01, l2=0.01, lr_power=-0.4),
+    "rmsprop": lambda: fluid.optimizer.RMSProp(0.01, momentum=0.5),
+    "centered rmsprop": lambda: fluid.optimizer.RMSProp(0.01, momentum=0.5, centered=True),
+    "lamb": lambda: fluid.optimizer.Lamb(0.01, lamb_weight_decay=0.1),
 }
-BY_ROWS = ("sgd", "lazy adam", "adagrad")
+BY_ROWS = ("sgd", "lazy adam", "adagrad", "ftrl", "ftrl of another power")
 
 
 @pytest.fixture(autouse=True)

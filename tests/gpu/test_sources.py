@@ -76,7 +76,15 @@ def test_kernels_of_models_in_halves(name: str, half: str, architecture: str, ge
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize(
     "name",
-    ["conv_bn_adam", "dcgan_rmsprop", "mlp_ftrl", "w2v_dense_momentum", "w2v_sparse_sgd", "ctr_sparse_adam_lazy"],
+    [
+        "conv_bn_adam",
+        "dcgan_rmsprop",
+        "mlp_ftrl",
+        "mlp_nesterov_piecewise",
+        "w2v_dense_momentum",
+        "w2v_sparse_sgd",
+        "ctr_sparse_adam_lazy",
+    ],
 )
 def test_kernels_of_training_steps(name: str, architecture: str, generated: list[str]) -> None:
     cases.training_counts(name)
@@ -101,9 +109,10 @@ def test_kernels_of_a_step_with_tables_attention_and_dropout(architecture: str, 
     assert "check_" in check and faults(check, architecture) == ""
 
 
+@pytest.mark.parametrize("optimizer", ["adam", "ftrl", "centered rmsprop"])
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_kernels_of_sorted_tables(architecture: str, generated: list[str]) -> None:
-    Job(two_tables, OPTIMIZERS["adam"]).step(rows_of_tables(0, 1000))
+def test_kernels_of_sorted_tables(optimizer: str, architecture: str, generated: list[str]) -> None:
+    Job(two_tables, OPTIMIZERS[optimizer]).step(rows_of_tables(0, 1000))
     text = "".join(generated)
     assert "sort_" in text and "merge_" in text
     assert [faults(each, architecture) for each in generated] == [""] * len(generated)

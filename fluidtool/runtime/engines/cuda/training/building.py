@@ -124,6 +124,7 @@ class StepBuilder(GraphBuilder):
         self.moved: set[str] = set()
         self.stores: dict[str, Value] = {}
         self.masks: dict[str, Value] = {}  # of dropout, by name: floats here, where the program has bytes
+        self.conditions: dict[str, Value] = {}  # by name: 1 or 0, where the program has booleans
         self._count = 0
 
     def ring(self, op: Operator) -> Any:

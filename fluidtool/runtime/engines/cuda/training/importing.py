@@ -12,6 +12,7 @@ from fluidtool.ops.registry import get_op
 from fluidtool.proto.enums import VarType
 from fluidtool.runtime.engines.cuda.training import (
     collectives,
+    conditions,
     forward,
     gradients,
     recurrent,
@@ -23,7 +24,7 @@ from fluidtool.runtime.engines.cuda.training.building import EMPTY, STEP_IMPORTE
 from fluidtool.runtime.graph.importers.registry import Lod
 from fluidtool.runtime.graph.ir import UnsupportedError, Value
 
-PARTS = (collectives, forward, gradients, recurrent, sequences, units, updates)
+PARTS = (collectives, conditions, forward, gradients, recurrent, sequences, units, updates)
 """The modules whose functions import operators."""
 LODS = {
     "cross_entropy2": (("X", "XShape"),),
@@ -39,7 +40,11 @@ TAKING_ROWS = frozenset({"sum", *updates.BY_ROWS})
 
 def may_be_in_step(op: Operator) -> bool:
     """Whether an operator may have a place in a step: it has an importer, and its variables are dense."""
-    if op.type not in STEP_IMPORTERS or op.sub_blocks() or op.variable_attrs():
+    if op.type not in STEP_IMPORTERS or op.variable_attrs():
+        return False
+    if conditions.is_condition(op):
+        return conditions.may_be_condition(op)
+    if op.sub_blocks():
         return False
     if op.type in TYPED and op.has_attr(TYPED[op.type]) and op.attr(TYPED[op.type]) != forward.FLOAT32:
         return False

@@ -41,7 +41,10 @@ BY_ROWS: dict[str, Callable[[Operator], bool]] = {
     "sgd": lambda op: True,
     "adagrad": lambda op: True,
     "adam": lambda op: bool(op.has_attr("lazy_mode") and op.attr("lazy_mode")),
+    "ftrl": lambda op: True,
     "momentum": lambda op: False,
+    "rmsprop": lambda op: False,
+    "lamb": lambda op: False,
 }
 """Updates that take a gradient of rows, and whether they leave all other rows as they are."""
 
@@ -180,7 +183,7 @@ def _ftrl(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
 @imports_step("lamb")
 def _lamb(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     need(not b.wants(op, "Beta1PowOut") and (op.block.program.version or 0) < PADDLE_2, "an optimizer of Paddle 2")
-    grad, rate = b.get(op, "Grad"), b.number(op, "LearningRate")
+    grad, rate = _gradient(b, op, rows_of(b, op)), b.number(op, "LearningRate")
     states = [b.state(op, slot, f"{slot}Out") for slot in ("Param", "Moment1", "Moment2")]
     _same_shapes(grad, *states)
     param, first, second = states

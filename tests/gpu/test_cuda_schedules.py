@@ -1,0 +1,184 @@
+"""Schedules with conditions are part of a training step on a GPU: both branches are computed, and one is taken."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fluidtool.fluid as fluid
+from fluidtool.errors import OperatorError
+from fluidtool.fluid import layers
+from fluidtool.runtime.engines.cuda.training.importing import may_be_in_step
+from fluidtool.runtime.training_regions import TrainingRegion
+from tests.gpu.standin import EVENTS
+from tests.gpu.test_training_steps import Job, batch, perceptron
+
+pytestmark = pytest.mark.usefixtures("cupy")
+STEPS = 8
+SCHEDULES: dict[str, Callable[[], Any]] = {
+    "piecewise": lambda: layers.piecewise_decay([2, 4], [0.1, 0.05, 0.01]),
+    "many pieces": lambda: layers.piecewise_decay(list(range(1, 7)), [0.1 / n for n in range(1, 8)]),
+    "warmup": lambda: layers.linear_lr_warmup(0.1, 3, 0.01, 0.1),
+    "warmup, then pieces": lambda: layers.linear_lr_warmup(SCHEDULES["piecewise"](), 3, 0.0, 0.1),
+    "warmup, then cosine": lambda: layers.linear_lr_warmup(layers.cosine_decay(0.1, 2, 3), 3, 0.0, 0.1),
+    "polynomial in cycles": lambda: layers.polynomial_decay(0.1, 3, 0.01, 1.0, cycle=True),
+}
+
+
+@pytest.fixture(autouse=True)
+def _switched_on(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("FLUIDTOOL_CUDA", "1")
+    yield
+
+
+def job_with(schedule: Callable[[], Any]) -> tuple[Job, Any]:
+    """A job whose learning rate has a schedule, and the variable of the rate."""
+    rates: list[Any] = []
+
+    def optimizer() -> Any:
+        rates.append(schedule())
+        return fluid.optimizer.SGD(rates[0])
+
+    return Job(perceptron, optimizer), rates[0]
+
+
+def parts_of(job: Job) -> list[Any]:
+    return list(job.plan().block(0).work)
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_rates_are_those_of_single_operators_to_the_bit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    job, rate = job_with(SCHEDULES[name])
+    monkeypatch.setenv("FLUIDTOOL_CUDA", "0")
+    want, _ = job_with(SCHEDULES[name])
+    seen = []
+    for step in range(STEPS):
+        found, expected = (each.step(batch(seed=step), rate) for each in (job, want))
+        np.testing.assert_array_equal(found[1], expected[1])
+        np.testing.assert_allclose(found[0], expected[0], rtol=2e-5)
+        seen.append(float(found[1].item()))
+    assert len(set(seen)) > 2
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_a_step_is_one_graph_beside_the_counter(name: str) -> None:
+    job, _ = job_with(SCHEDULES[name])
+    for _ in range(2):
+        job.step(batch())
+    with EVENTS.counted() as counts:
+        job.step(batch())
+    counter, region = parts_of(job)
+    assert counter.op.type == "increment" and isinstance(region, TrainingRegion) and not region.reasons
+    assert counts["launches"] <= 8 and not counts["synchronizations"]
+
+
+def test_the_rate_in_the_scope_is_the_one_that_was_used() -> None:
+    job, rate = job_with(SCHEDULES["piecewise"])
+    found = []
+    for _ in range(5):
+        job.step(batch())
+        found.append(job.values()[rate.name].item())
+    assert found == [np.float32(number) for number in (0.1, 0.1, 0.05, 0.05, 0.01)]
+
+
+def test_a_rate_that_a_script_sets_is_replaced_by_the_schedule() -> None:
+    job, rate = job_with(SCHEDULES["piecewise"])
+    for _ in range(3):
+        job.step(batch())
+    job.scope.find_var(rate.name).get_tensor().set(np.array([7.0], np.float32), fluid.CPUPlace())
+    assert job.step(batch(), rate)[1] == np.float32(0.05)
+
+
+def test_operators_that_run_one_by_one_leave_no_scopes() -> None:
+    job, _ = job_with(SCHEDULES["piecewise"])
+    job.step(batch())
+    feed = batch()
+    feed["y"][0] = 5
+    with pytest.raises(OperatorError, match="input Label holds class 5"):
+        job.step(feed)
+    job.step(batch())
+    (bound,) = job.plan().resting.values()
+    assert not bound.scope.kids
+
+
+# ---------------------------------------------------------------- what has no place
+def built(build: Callable[[], None]) -> Any:
+    """The main block of a program, in which `x` is a number of float32, `n` one of int64."""
+    main = fluid.Program()
+    with fluid.program_guard(main, fluid.Program()), fluid.unique_name.guard():
+        build()
+    return main.global_block()
+
+
+def number(dtype: str = "float32", name: str | None = None) -> Any:
+    return layers.create_global_var([1], 0.0, dtype, persistable=True, name=name)
+
+
+def switched(change: Callable[[Any], Any], shape: tuple[int, ...] = (1,)) -> Callable[[], None]:
+    def build() -> None:
+        x, target = number(), layers.create_global_var(list(shape), 0.0, "float32", persistable=True)
+        with layers.Switch() as switch, switch.case(x < 3.0):
+            change(target)
+
+    return build
+
+
+def whole_numbers() -> None:
+    n = number("int64")
+    with layers.Switch() as switch, switch.case(layers.less_than(n, layers.fill_constant([1], "int64", 3))):
+        layers.assign(layers.fill_constant([1], "float32", 2.0), number())
+
+
+def as_a_number() -> None:
+    layers.cast(number() < 3.0, "float32")
+
+
+def of_many() -> None:
+    layers.less_than(layers.data("x", [4], append_batch_size=False), layers.fill_constant([4], "float32", 3.0))
+
+
+def drawn(target: Any) -> None:
+    layers.assign(layers.uniform_random([1]), target)
+
+
+def wide(target: Any) -> None:
+    layers.assign(layers.fill_constant([40], "float32", 1.0), target)
+
+
+def conditional(block: Any) -> dict[str, bool]:
+    kinds = ("less_than", "conditional_block")
+    return {op.type: may_be_in_step(op) for op in block.ops if op.type in kinds}
+
+
+def test_a_branch_of_single_numbers_has_a_place() -> None:
+    block = built(switched(lambda target: layers.assign(layers.fill_constant([1], "float32", 2.0), target)))
+    assert conditional(block) == {"less_than": True, "conditional_block": True}
+
+
+@pytest.mark.parametrize(
+    "build",
+    [whole_numbers, as_a_number, of_many, switched(drawn), switched(wide, (40,))],
+    ids=["whole numbers", "a boolean that becomes a number", "many numbers", "a branch that draws", "a wide branch"],
+)
+def test_other_conditions_have_none(build: Callable[[], None]) -> None:
+    found = conditional(built(build))
+    assert found and not any(found.values())
+
+
+def test_a_condition_that_is_fetched_is_computed() -> None:
+    job, _ = job_with(SCHEDULES["piecewise"])
+    (name,) = next(op for op in job.main.global_block().ops if op.type == "less_than").output_arg_names
+    assert [bool(job.step(batch(), name)[1].item()) for _ in range(4)] == [True, True, False, False]
+
+
+def test_a_branch_whose_result_has_no_value_before_is_run_by_itself() -> None:
+    def schedule() -> Any:
+        rate = SCHEDULES["piecewise"]()
+        fluid.default_main_program().global_block().var(rate.name).persistable = False
+        return rate
+
+    job, rate = job_with(schedule)
+    assert [job.step(batch(), rate)[1].item() for _ in range(3)] == [np.float32(n) for n in (0.1, 0.1, 0.05)]
