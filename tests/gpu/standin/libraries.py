@@ -560,7 +560,7 @@ def cudnn() -> ModuleType:
     found.pygraph = Graph
     found.cudnnGraphNotSupportedError = GraphNotSupportedError
     found.data_type = SimpleNamespace(FLOAT="float", HALF="half", BFLOAT16="bfloat16")
-    found.numerical_note = SimpleNamespace(DOWN_CONVERT_INPUTS=1, NONDETERMINISTIC=2)
+    found.numerical_note = SimpleNamespace(DOWN_CONVERT_INPUTS=1, NONDETERMINISTIC=2, TENSOR_CORE=3)
     found.heur_mode = SimpleNamespace(A=0, FALLBACK=1)
     found.create_handle = lambda: "handle"
     found.set_stream = lambda handle, stream: None
