@@ -40,18 +40,21 @@ class Seen:
     """The arrays of constants, and what shows that they are unchanged.
 
     stocks: those of variables whose value was never requested, with their `taken` at that time; while it is unchanged,
-    they still hold what is in their file. loose: all other variables.
+    they still hold what is in their file. plain: variables with a tensor that has no LoD; loose: all others.
     """
 
     arrays: tuple[Any, ...]
     complete: bool
     stocks: tuple[tuple[Stock, int], ...]
+    plain: tuple[tuple[ScopeVariable, Any], ...]
     loose: tuple[tuple[ScopeVariable, Any], ...]
 
     def holds(self) -> bool:
         """Whether every variable still has its array."""
-        return all(stock.taken == taken for stock, taken in self.stocks) and all(
-            constant_of(holder) is array for holder, array in self.loose
+        return (
+            all([stock.taken == taken for stock, taken in self.stocks])
+            and all([type(v := h.value) is LoDTensor and v.array is array and not v.offsets for h, array in self.plain])
+            and all([constant_of(holder) is array for holder, array in self.loose])
         )
 
 
@@ -63,6 +66,11 @@ class Constants:
     def __init__(self, holders: tuple[ScopeVariable, ...]) -> None:
         self._holders = holders
         self._seen: Seen | None = None
+
+    def unchanged(self) -> tuple[Any, ...] | None:
+        """Their arrays if none has changed since they were looked at; else None."""
+        seen = self._seen
+        return seen.arrays if seen is not None and seen.complete and seen.holds() else None
 
     def arrays(self) -> tuple[Any, ...] | None:
         """Their arrays: the same tuple while all are unchanged; None if any variable has no array."""
@@ -77,8 +85,10 @@ class Constants:
         resting = [holder for holder in stored if holder.load is not None]
         arrays = tuple(map(constant_of, self._holders))
         still = set(map(id, resting))
-        loose = tuple((h, a) for h, a in zip(self._holders, arrays, strict=True) if id(h) not in still)
-        return Seen(arrays, all(array is not None for array in arrays), stocks, loose)
+        moving = [(h, a) for h, a in zip(self._holders, arrays, strict=True) if id(h) not in still]
+        plain = tuple((h, a) for h, a in moving if type(h) is ScopeVariable and a is not None)
+        loose = tuple((h, a) for h, a in moving if type(h) is not ScopeVariable or a is None)
+        return Seen(arrays, all(array is not None for array in arrays), stocks, plain, loose)
 
 
 def array_of(holder: Any) -> Any:

@@ -197,11 +197,12 @@ class Executor:
         """
         plan = self.plan(program, fetch, needed_only)
         try:
-            if may_be_elsewhere():
-                move_here(plan.bindings(scope).holders.values(), self.device)
-            if observer is None and (values := run_straight(plan, feed, scope)) is not None:
+            elsewhere = may_be_elsewhere()
+            if observer is None and (values := run_straight(plan, feed, scope, self.device, not elsewhere)) is not None:
                 _raise_failed(scope)
                 return values
+            if elsewhere:
+                move_here(plan.bindings(scope).holders.values(), self.device)
             with self.device.active():
                 return self._run_steps(program, plan, feed, fetch, scope, observer, optional, generator, communicators)
         except RuntimeError as error:

@@ -12,14 +12,19 @@ from fluidtool.runtime.signatures import lod_of_value
 from fluidtool.tensor import LoDTensor
 
 if TYPE_CHECKING:
+    from fluidtool.ops.context import Device
     from fluidtool.runtime.engines.base import CompiledRegion
     from fluidtool.runtime.graph.importers.registry import Lod
     from fluidtool.runtime.plan import Plan
     from fluidtool.runtime.scope import Scope
 
 
-def run_straight(plan: Plan, feed: Mapping[str, Any], scope: Scope) -> list[Any] | None:
+def run_straight(
+    plan: Plan, feed: Mapping[str, Any], scope: Scope, device: Device, look: bool = True
+) -> list[Any] | None:
     """The fetched values; None if the run needs the slow path.
+
+    look: whether parameters that have changed are looked at; not where they may be on another device still.
 
     That is the first run (something has to be compiled), a feed of anything but the arrays that the region reads,
     and a failing operator: the slow path finds out which one.
@@ -29,8 +34,9 @@ def run_straight(plan: Plan, feed: Mapping[str, Any], scope: Scope) -> list[Any]
         return None
     values = [feed.get(name) for name in region.inputs]
     arrays = [value.array if type(value) is LoDTensor else value for value in values]
-    constants = plan.bindings(scope).constants_of(region, region.constants).arrays()
-    if constants is None or not all([type(array) is np.ndarray for array in arrays]):
+    parameters = plan.bindings(scope).constants_of(region, region.constants)
+    constants = parameters.arrays() if look else parameters.unchanged()
+    if constants is None or not all([type(array) is np.ndarray or device.holds(array) for array in arrays]):
         return None
     lods = [lod_of_value(value) for value in values]
     specializations = region.specializations

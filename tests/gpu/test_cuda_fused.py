@@ -71,7 +71,10 @@ def block(net: Net, type: str, attrs: dict[str, Any], width: int = 4) -> str:
 
 
 @pytest.mark.parametrize(("type", "attrs"), ACTIVATIONS)
-def test_a_convolution_with_what_follows_it_is_one_call(type: str, attrs: dict[str, Any], refused: bool) -> None:
+def test_a_convolution_with_what_follows_it_is_one_call(
+    type: str, attrs: dict[str, Any], refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLUIDTOOL_CUDA_PRECISION", "tf32")
     net = Net()
     assert check(net, block(net, type, attrs)) == [
         "each",
@@ -84,6 +87,12 @@ def test_a_convolution_with_what_follows_it_is_one_call(type: str, attrs: dict[s
     fused = compiled(net).calls[3].first
     assert compiled(net).work.refused == int(refused)
     assert fused.bias is not None and fused.added is not None and fused.activation is not None
+
+
+def test_in_float32_a_sum_stays_a_kernel() -> None:
+    net = Net()
+    check(net, block(net, "relu", {}))
+    assert compiled(net).work.refused == 1
 
 
 @pytest.mark.parametrize("type", ["hard_swish", "softsign", "exp"])
@@ -105,6 +114,7 @@ def test_a_sum_with_an_image_in_another_layout_stays_a_kernel() -> None:
 def test_what_is_refused_is_not_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
     from fluidtool.runtime.engines.cuda import cudnn
 
+    monkeypatch.setenv("FLUIDTOOL_CUDA_PRECISION", "tf32")
     MACHINE.refused, asked = frozenset({"add"}), []
     described = cudnn.described
     monkeypatch.setattr(cudnn, "described", lambda *given: asked.append(given[1]) or described(*given))

@@ -29,7 +29,7 @@ def digits() -> tuple[Model, dict[str, np.ndarray]]:
 
 def straight(model: Model, feed: dict[str, object]) -> list[LoDTensor] | None:
     plan = model.executor.plan(model.program, model.fetches, True)
-    return run_straight(plan, feed, model.scope)
+    return run_straight(plan, feed, model.scope, model.executor.device)
 
 
 def test_the_second_run_goes_straight_and_gives_the_same() -> None:

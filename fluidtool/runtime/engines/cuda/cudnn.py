@@ -76,6 +76,8 @@ class Cudnn:
         return made[0] if made else self._planned(call)
 
     def _planned(self, call: Described) -> Planned | None:
+        if self._is_exact and isinstance(call, Convolution) and call.added is not None:
+            return None  # all it has without tensor cores is a kernel that takes 10 to 25 times as long (cuDNN 9, H200)
         library = self._cudnn
         notes = library.numerical_note
         # In float32 tensor cores round the factors to TF32 without being asked (seen with cuDNN 9 on an H200: 8e-4 of the norm).
