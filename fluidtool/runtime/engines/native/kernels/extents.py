@@ -125,6 +125,12 @@ def _drop(s: abi.Drop[Pointer], on: Setting) -> Touched:
     return counts(source=s.count, drawn=s.count, out=s.count, mask=s.count)
 
 
+@touches(abi.Draw)
+def _draw(s: abi.Draw[Pointer], on: Setting) -> Touched:
+    need(s.count % 2 == 0, "whole words")
+    return counts(generator=4, out=s.count)
+
+
 @touches(abi.DropGradient)
 def _drop_gradient(s: abi.DropGradient[Pointer], on: Setting) -> Touched:
     return counts(out_grad=s.count, mask=s.count, source_grad=s.count)
