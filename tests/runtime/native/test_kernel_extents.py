@@ -48,6 +48,7 @@ CALLS: dict[
     abi.ActivationGradient: ({"count": 7}, {"out": 7, "out_grad": 7, "source_grad": 7}),
     abi.InputGradient: ({"count": 7}, {"source": 7, "out_grad": 7, "source_grad": 7}),
     abi.SoftmaxGradient: ({"rows": 2, "columns": 3}, {"out": 6, "out_grad": 6, "source_grad": 6}),
+    abi.Draw: ({"count": 8}, {"generator": 8, "out": 8}),
     abi.Drop: ({"count": 8}, {"source": 8, "drawn": 8, "out": 8, "mask": 2}),
     abi.DropGradient: ({"count": 8}, {"out_grad": 8, "mask": 2, "source_grad": 8}),
     abi.Activate: ({"count": 7}, {"source": 7, "out": 7}),

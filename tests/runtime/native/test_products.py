@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluidtool.runtime.engines.native.kernels.extents import LONGEST_SHARE
+from fluidtool.runtime.engines.native.kernels.extents import LONGEST_SHARE, TILED_ROWS
 from fluidtool.runtime.engines.native.kernels.products import Matrices, cut, matrices, product
 from fluidtool.runtime.engines.native.library import Library, library
 from tests.runtime.native.test_operator_kernels import agree, counted, outputs_of
@@ -152,6 +152,17 @@ def test_numbers_do_not_depend_on_the_number_of_parts(
     for turned in (False, True):
         a = matrices(np.asfortranarray(x) if turned else x)
         close(product(engine(), a, matrices(y), (rows, columns)), x @ y, 50)
+
+
+@pytest.mark.parametrize("rows", [TILED_ROWS - 1, TILED_ROWS, TILED_ROWS + 1, 2 * TILED_ROWS + 133])
+@pytest.mark.parametrize("depth", [70, 1600])
+@pytest.mark.parametrize("columns", [2, 385, 401])
+def test_more_rows_than_are_copied_to_tiles_at_once(rows: int, depth: int, columns: int) -> None:
+    random = np.random.default_rng(0)
+    x, y = (random.integers(-8, 9, (depth, size)).astype(np.float32) for size in (rows, columns))  # all sums are exact
+    np.testing.assert_array_equal(
+        product(engine(), matrices(x, transposed=True), matrices(y), (rows, columns)), x.T @ y
+    )
 
 
 @pytest.mark.parametrize(

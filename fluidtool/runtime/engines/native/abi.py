@@ -106,21 +106,22 @@ class Kind(IntEnum):
     INPUT_GRADIENT = 84
     SOFTMAX_GRADIENT = 85
     DROP = 86
-    DROP_GRADIENT = 87
-    ACTIVATE = 88
-    ADD = 89
-    INT8_PRODUCTS = 90
-    INT8_DEPTHWISE = 91
-    TO_INT8 = 92
-    SUM_IMAGES = 93
-    INT8_HALO = 94
-    ROUND_TO_STEPS = 95
-    PACK_INT8 = 96
-    PROJECTED_LSTM = 97
-    PROJECTED_LSTM_GRADIENT = 98
-    MULTIPLY = 99
-    POOL_HALVES = 100
-    LOOP = 101
+    DRAW = 87
+    DROP_GRADIENT = 88
+    ACTIVATE = 89
+    ADD = 90
+    INT8_PRODUCTS = 91
+    INT8_DEPTHWISE = 92
+    TO_INT8 = 93
+    SUM_IMAGES = 94
+    INT8_HALO = 95
+    ROUND_TO_STEPS = 96
+    PACK_INT8 = 97
+    PROJECTED_LSTM = 98
+    PROJECTED_LSTM_GRADIENT = 99
+    MULTIPLY = 100
+    POOL_HALVES = 101
+    LOOP = 102
 
 
 class ActivationKind(IntEnum):
@@ -4501,6 +4502,42 @@ class Drop(Arguments[P]):
 
     def floats(self) -> tuple[float, ...]:
         return (self.rate, self.factor,)
+
+
+class Draw(Arguments[P]):
+    """numpy's float32 numbers from [0, 1): those that its PCG64 draws from a state without half a word left.
+    generator: the state's low word, its high one, those of the increment; not moved on. count is even."""
+
+    __slots__ = (
+        "generator", "out", "count",
+    )
+    kind = Kind.DRAW
+    takes_activation = False
+    pointer_bytes = {
+        "generator": 8, "out": 4,
+    }
+    size_counts = {
+        "count": 0,
+    }
+    optional = ()
+    float_names = ()
+    layout = Struct("@iiq3f2Q1q")
+
+    def __init__(
+        self, *, generator: P, out: P, count: int,
+    ) -> None:
+        self.generator = generator
+        self.out = out
+        self.count = count
+
+    def pointers(self) -> tuple[P | None, ...]:
+        return (self.generator, self.out,)
+
+    def sizes(self) -> tuple[int, ...]:
+        return (self.count,)
+
+    def floats(self) -> tuple[float, ...]:
+        return ()
 
 
 class DropGradient(Arguments[P]):

@@ -13,6 +13,7 @@ from fluidtool.ops.context import OpContext
 from fluidtool.ops.nn.dropout import scales_up
 from fluidtool.runtime.engines.native import abi
 from fluidtool.runtime.engines.native.kernels.direct import Array, are_floats, in_rows, run_call, task_count
+from fluidtool.runtime.engines.native.kernels.draws import random
 from fluidtool.runtime.engines.native.kernels.last import empty_last, is_only_last, memory_of
 from fluidtool.runtime.engines.native.library import Library
 from fluidtool.runtime.graph.ir import Activation
@@ -122,7 +123,7 @@ def dropout(library: Library, ctx: OpContext, X: Any, Seed: Any, *, over: Any = 
     rate, scaled = ctx.attr("dropout_prob"), scales_up(ctx, ctx.attr("dropout_prob"))
     if not is_worth_it(X) or X.size % WORD or Seed is not None or ctx.attr("is_test") or is_only_last(X):
         return NotImplemented
-    drawn = ctx.generator(ctx.attr("seed") if ctx.attr("fix_seed") else 0).random(X.shape, dtype=np.float32)
+    drawn = random(library, ctx.generator(ctx.attr("seed") if ctx.attr("fix_seed") else 0), X.shape)
     out, mask = place_for(X, over), np.empty(X.shape, np.uint8)
     arguments = abi.Drop(
         source=in_rows(X), drawn=drawn, out=out, mask=mask, count=X.size, rate=rate, factor=factor_of(rate, scaled)

@@ -40,7 +40,7 @@ Recurrent = (
 )
 CHUNK = 64  # of src/normalization.c
 LONGEST_SHARE = 1152  # of a depth, half as long again as SHARE of src/products.c; and from there:
-PANEL_ROWS, PANELS_TOGETHER = 132, 8
+TILED_ROWS, PANELS_TOGETHER = 1056, 8
 MOST_CORNERS = 16  # half of MOST_EDGES of src/polygons.c
 LOOP_INSTRUCTION, LOOP_STATE, LOOP_VALUE, LOOP_ARRAY = 24, 14, 11, 3  # words of src/loops.c
 BIN_CELLS = 6  # floats of `bin_cells` of src/regions.c
@@ -99,7 +99,7 @@ def _multiply(s: abi.Multiply[Pointer], on: Setting) -> Touched:
     yield reach("other", 1, *matrices, (s.depth, s.other_row), (s.columns, s.other_column))
     yield reach("out", s.columns, (s.outer, s.out_outer), (s.inner, s.out_inner), (s.rows, s.out_row))
     share, columns = min(s.depth, LONGEST_SHARE), min(on.whole(s.columns), PANELS_TOGETHER * group_columns(on.width))
-    need(s.source_column == 1 or s.turned >= share * min(s.rows, PANEL_ROWS), "memory for rows that are turned")
+    need(s.source_column == 1 or s.turned >= share * min(s.rows, TILED_ROWS), "memory for rows in tiles")
     need(s.turned >= 0 and s.task_scratch >= s.turned + share * columns, "memory for panels")
     yield reach("scratch", s.task_scratch, (on.tasks, s.task_scratch))
 
@@ -123,6 +123,12 @@ def _softmax_gradient(s: abi.SoftmaxGradient[Pointer], on: Setting) -> Touched:
 @touches(abi.Drop)
 def _drop(s: abi.Drop[Pointer], on: Setting) -> Touched:
     return counts(source=s.count, drawn=s.count, out=s.count, mask=s.count)
+
+
+@touches(abi.Draw)
+def _draw(s: abi.Draw[Pointer], on: Setting) -> Touched:
+    need(s.count % 2 == 0, "whole words")
+    return counts(generator=4, out=s.count)
 
 
 @touches(abi.DropGradient)

@@ -14,7 +14,7 @@ from fluidtool.ops.context import OpContext
 from fluidtool.records import dataclass
 from fluidtool.runtime.engines.native import abi
 from fluidtool.runtime.engines.native.kernels.direct import GRAIN, Array, are_floats, in_rows, run_call
-from fluidtool.runtime.engines.native.kernels.extents import LONGEST_SHARE, PANEL_ROWS, PANELS_TOGETHER, group_columns
+from fluidtool.runtime.engines.native.kernels.extents import LONGEST_SHARE, PANELS_TOGETHER, TILED_ROWS, group_columns
 from fluidtool.runtime.engines.native.library import Library
 from fluidtool.runtime.graph.ir import NONE, Activation
 
@@ -71,7 +71,7 @@ def multiply(library: Library, x: Matrices, y: Matrices, out: Matrices, activati
     column_parts, row_parts = cut(library, rows, columns, outer * inner)
     parts = outer * inner * column_parts * row_parts
     share, group = min(depth, LONGEST_SHARE), group_columns(library.width)
-    turned = 0 if x.strides[-1] == 1 else -(-share * min(rows, PANEL_ROWS) // LINE) * LINE
+    turned = 0 if x.strides[-1] == 1 else -(-share * min(rows, TILED_ROWS) // LINE) * LINE
     panels = min(-(-columns // group), PANELS_TOGETHER) * group
     room = turned + share * panels
     tasks = max(1, min(parts, 2 * library.threads, outer * inner * rows * depth * columns // LEAST_WORK))

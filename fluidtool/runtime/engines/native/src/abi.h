@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define FT_ABI 0x4015a824u /* another for another layout */
+#define FT_ABI 0xc2968660u /* another for another layout */
 
 enum ft_kind {
     FT_CONVOLUTION, FT_DEPTHWISE, FT_POOL, FT_BLOCK, FT_UNBLOCK, FT_HALO, FT_ELEMENTWISE, FT_SOFTMAX, FT_LAYER_NORM,
@@ -21,9 +21,10 @@ enum ft_kind {
     FT_POOL_REGIONS, FT_VITERBI, FT_SOFTMAX_SEQUENCES, FT_COSINE, FT_FTRL, FT_RMSPROP, FT_DESCEND,
     FT_DEPTHWISE_PLANES, FT_DEPTHWISE_PLANES_GRADIENT, FT_CROSS_ENTROPY, FT_CROSS_ENTROPY_GRADIENT,
     FT_ACTIVATION_GRADIENT, FT_REGROUP, FT_LOCAL_RESPONSE, FT_PROJECTED_SEQUENCES, FT_SUPPRESS_POLYGONS,
-    FT_SAMPLE_PLANES, FT_FEW_ROWS, FT_INPUT_GRADIENT, FT_SOFTMAX_GRADIENT, FT_DROP, FT_DROP_GRADIENT, FT_ACTIVATE,
-    FT_ADD, FT_INT8_PRODUCTS, FT_INT8_DEPTHWISE, FT_TO_INT8, FT_SUM_IMAGES, FT_INT8_HALO, FT_ROUND_TO_STEPS,
-    FT_PACK_INT8, FT_PROJECTED_LSTM, FT_PROJECTED_LSTM_GRADIENT, FT_MULTIPLY, FT_POOL_HALVES, FT_LOOP, FT_KINDS
+    FT_SAMPLE_PLANES, FT_FEW_ROWS, FT_INPUT_GRADIENT, FT_SOFTMAX_GRADIENT, FT_DROP, FT_DRAW, FT_DROP_GRADIENT,
+    FT_ACTIVATE, FT_ADD, FT_INT8_PRODUCTS, FT_INT8_DEPTHWISE, FT_TO_INT8, FT_SUM_IMAGES, FT_INT8_HALO,
+    FT_ROUND_TO_STEPS, FT_PACK_INT8, FT_PROJECTED_LSTM, FT_PROJECTED_LSTM_GRADIENT, FT_MULTIPLY, FT_POOL_HALVES,
+    FT_LOOP, FT_KINDS
 };
 
 enum ft_activation {
@@ -1285,6 +1286,17 @@ typedef struct ft_drop {
     float rate, factor;
 } ft_drop;
 
+/* numpy's float32 numbers from [0, 1): those that its PCG64 draws from a state without half a word left. generator:
+   the state's low word, its high one, those of the increment; not moved on. count is even. */
+typedef struct ft_draw {
+    int32_t kind, activation;
+    int64_t tasks;
+    ft_constants constants;
+    const uint64_t *generator;
+    float *out;
+    int64_t count;
+} ft_draw;
+
 /* source_grad = out_grad * mask * factor; source_grad may be out_grad. */
 typedef struct ft_drop_gradient {
     int32_t kind, activation;
@@ -1618,6 +1630,7 @@ typedef union ft_call {
     ft_input_gradient input_gradient;
     ft_softmax_gradient softmax_gradient;
     ft_drop drop;
+    ft_draw draw;
     ft_drop_gradient drop_gradient;
     ft_activate activate;
     ft_add add;
@@ -1809,6 +1822,8 @@ _Static_assert(offsetof(ft_softmax_gradient, out) == 32 && offsetof(ft_softmax_g
                sizeof(ft_softmax_gradient) == 72, "softmax_gradient");
 _Static_assert(offsetof(ft_drop, source) == 32 && offsetof(ft_drop, count) == 64 && offsetof(ft_drop, rate) == 72 &&
                sizeof(ft_drop) == 80, "drop");
+_Static_assert(offsetof(ft_draw, generator) == 32 && offsetof(ft_draw, count) == 48 && sizeof(ft_draw) == 56,
+               "draw");
 _Static_assert(offsetof(ft_drop_gradient, out_grad) == 32 && offsetof(ft_drop_gradient, count) == 56 &&
                offsetof(ft_drop_gradient, factor) == 64 && sizeof(ft_drop_gradient) == 72, "drop_gradient");
 _Static_assert(offsetof(ft_activate, source) == 32 && offsetof(ft_activate, count) == 48 && sizeof(ft_activate) ==

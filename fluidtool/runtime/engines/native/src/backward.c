@@ -56,6 +56,41 @@ static void drop(const ft_call *call, int64_t task, int64_t tasks) {
     }
 }
 
+/* numpy's PCG64: a linear congruential generator of 128 bits whose state is folded to a word. */
+__extension__ typedef unsigned __int128 state128;
+
+INLINE state128 of_words(uint64_t low, uint64_t high) { return (state128)high << 64 | low; }
+
+/* What `steps` steps make of a state, by squaring one step. */
+static state128 state_after(state128 state, state128 times, state128 plus, uint64_t steps) {
+    for (; steps; steps >>= 1) {
+        if (steps & 1) state = state * times + plus;
+        plus = (times + 1) * plus, times = times * times;
+    }
+    return state;
+}
+
+INLINE uint64_t folded(state128 state) {
+    const uint64_t word = (uint64_t)(state >> 64) ^ (uint64_t)state;
+    const int turn = (int)(state >> 122);
+    return word >> turn | word << (-turn & 63);
+}
+
+/* Two numbers of each word, its low half first. */
+static void draw(const ft_call *call, int64_t task, int64_t tasks) {
+    const ft_draw *s = &call->draw;
+    const state128 times = of_words(4865540595714422341u, 2549297995355413924u), plus = of_words(s->generator[2], s->generator[3]);
+    int64_t from, to;
+    part(s->count / 2, task, tasks, &from, &to);
+    state128 state = state_after(of_words(s->generator[0], s->generator[1]), times, plus, (uint64_t)from);
+    for (int64_t i = from; i < to; i++) {
+        state = state * times + plus;
+        const uint64_t word = folded(state);
+        s->out[2 * i] = (float)(int32_t)((uint32_t)word >> 8) * 0x1p-24f;
+        s->out[2 * i + 1] = (float)(int32_t)(word >> 40) * 0x1p-24f;
+    }
+}
+
 static void drop_gradient(const ft_call *call, int64_t task, int64_t tasks) {
     const ft_drop_gradient *s = &call->drop_gradient;
     int64_t from, to;

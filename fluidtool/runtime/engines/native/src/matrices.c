@@ -81,6 +81,7 @@ const ft_table TABLE = {
     [FT_INPUT_GRADIENT] = input_gradient,
     [FT_SOFTMAX_GRADIENT] = softmax_gradient,
     [FT_DROP] = drop,
+    [FT_DRAW] = draw,
     [FT_DROP_GRADIENT] = drop_gradient,
     [FT_ACTIVATE] = activate_all,
     [FT_ADD] = add,

@@ -16,12 +16,15 @@
 #define SHARE 768         /* of the depth, usually: shorter ones carry their sums to y and back more often */
 #define NARROW_SHARE 384  /* the same where weights are made wide, panel by panel */
 #define PANEL_ROWS 132    /* rows of x that are swept by one panel after the other, from the second cache */
+#define TILED_ROWS 1056   /* rows that are copied to tiles at once, where columns of x lie in memory */
 #define PANELS_TOGETHER 8 /* panels whose results stay in the second cache from share to share */
 
 typedef struct {
     const float *x, *w, *bias, *residual;
     float *y;
     int64_t x_row, y_row, residual_row;
+    int64_t x_column;     /* of x: 1 unless it is in tiles */
+    int tiled;            /* whether x is */
     int64_t depth;        /* of this share */
     int64_t lanes;        /* of the last block that exist */
     int first, last;      /* share */
@@ -85,8 +88,8 @@ INLINE void product_rows(const int ROWS, const int BLOCKS, const product_tile *t
         for (int i = 0; i < ROWS; i++) sum[b][i] = ALL(0);
     const float *x = t->x, *w = t->w;
     const char *ahead = t->ahead;
-    const int64_t x_row = t->x_row, ahead_step = t->ahead_step;
-    for (const float *const end = x + t->depth; x < end; x++, w += BLOCKS * VL, ahead += ahead_step) {
+    const int64_t x_row = t->x_row, x_column = t->x_column, ahead_step = t->ahead_step;
+    for (const float *const end = x + t->depth * x_column; x < end; x += x_column, w += BLOCKS * VL, ahead += ahead_step) {
         vec weight[GROUP];
         __builtin_prefetch(ahead, 0, 2);
 #pragma GCC unroll 4
@@ -166,16 +169,18 @@ static void product_of(int64_t blocks, int64_t rows, const product_tile *t) {
 /* Rows by a panel, in tiles as even as can be. The tiles share the next panel, `ahead`, among them, and ask for it
    little by little. */
 static void product_panel(product_tile *t, int64_t rows, int64_t blocks, const float *ahead) {
-    const int64_t most = blocks == GROUP ? GROUP_TILE : TILE, tiles = (rows + most - 1) / most;
+    const int64_t most = blocks == GROUP || t->tiled ? GROUP_TILE : TILE, tiles = (rows + most - 1) / most;
     const int64_t bytes = ahead ? t->depth * blocks * VL * (int64_t)sizeof(float) / tiles : 0;
     const int64_t larger = rows % tiles, usual = rows / tiles;
+    t->x_column = 1;
     t->ahead = (const char *)(ahead ? ahead : t->w);
     t->ahead_step = (bytes + t->depth - 1) / t->depth;
     for (int64_t i = 0; i < tiles; i++) {
         const int64_t count = usual + (i < larger);
+        if (t->tiled) t->x_column = count;
         product_of(blocks, count, t);
         t->ahead += bytes;
-        t->x += count * t->x_row;
+        t->x += count * (t->tiled ? t->depth : t->x_row);
         t->y += count * t->y_row;
         if (t->residual) t->residual += count * t->residual_row;
     }
@@ -372,29 +377,34 @@ static void pack(const ft_call *call, int64_t task, int64_t tasks) {
    A task packs what it needs of both: of `other` the panels of a share of the depth, of `source`, where its columns lie in
    memory, rows. */
 
-/* A matrix [rows][depth] whose columns lie in memory, row by row. */
-static void turn_rows(const float *x, int64_t x_column, int64_t rows, int64_t depth, float *to) {
-    int64_t k = 0;
-    for (; k + VL <= depth; k += VL) {
-        int64_t i = 0;
-        for (; i + VL <= rows; i += VL)
-            pack_square((const loose *)x + i + k * x_column, x_column, to + i * depth + k, depth);
-        for (; i < rows; i++)
-            for (int64_t j = k; j < k + VL; j++) to[i * depth + j] = x[i + j * x_column];
+#define ASKED 12 /* columns before one is copied, it is asked for: it may lie in a page of its own */
+
+/* Rows of a matrix [rows][depth] whose columns lie in memory, to the tiles of product_panel: of each, column after column. */
+static void tile_rows(const float *x, int64_t x_column, int64_t rows, int64_t depth, float *to) {
+    const int64_t tiles = (rows + GROUP_TILE - 1) / GROUP_TILE, larger = rows % tiles, usual = rows / tiles;
+    for (int64_t k = 0; k < depth; k++) {
+        const float *from = x + k * x_column;
+        const int64_t soon = k + ASKED < depth ? ASKED * x_column : 0;
+        float *tile = to;
+        for (int64_t i = 0; i < tiles; i++) {
+            const int64_t count = usual + (i < larger);
+            __builtin_prefetch(from + soon);
+            for (int64_t j = 0; j < count; j += VL) give(tile + k * count + j, take(from + j, count - j), count - j);
+            from += count;
+            tile += count * depth;
+        }
     }
-    for (; k < depth; k++)
-        for (int64_t i = 0; i < rows; i++) to[i * depth + k] = x[i + k * x_column];
 }
 
 typedef struct {
     const ft_multiply *s;
     const float *x, *other;
-    float *y, *panels, *turned;
+    float *y, *panels, *tiles;
 } multiplication;
 
-/* Rows by the groups [group, group_end), of a share [from, to) of the depth. */
-static void multiply_share(const multiplication *m, int64_t row, int64_t row_end, int64_t group, int64_t group_end,
-                           int64_t from, int64_t to) {
+/* Rows of a share [from, to) of the depth, which lie at `x`, by the groups [group, group_end). */
+static void multiply_share(const multiplication *m, const float *x, int tiled, int64_t row, int64_t row_end, int64_t group,
+                           int64_t group_end, int64_t from, int64_t to) {
     const ft_multiply *s = m->s;
     const int64_t first = group * GROUP * VL, left = s->columns - first, depth = to - from;
     const int64_t columns = left < (group_end - group) * GROUP * VL ? left : (group_end - group) * GROUP * VL;
@@ -407,18 +417,16 @@ static void multiply_share(const multiplication *m, int64_t row, int64_t row_end
     const loose *other = (const loose *)m->other + from * s->other_row + first * s->other_column;
     for (int64_t k = 0; k < depth; k += PACKED_ROWS)
         pack_rows(&p, other, 0, k, k + PACKED_ROWS < depth ? k + PACKED_ROWS : depth);
-    for (int64_t next; row < row_end; row = next) {
+    for (int64_t next; row < row_end; x += (next - row) * (tiled ? depth : s->source_row), row = next) {
         next = row + PANEL_ROWS < row_end ? row + PANEL_ROWS : row_end;
-        const float *x = m->x + row * s->source_row + from * s->source_column;
-        const int turned = s->source_column != 1;
-        if (turned) turn_rows(x, s->source_column, next - row, depth, m->turned);
         for (int64_t column = 0; column < columns; column += GROUP * VL) {
             const int64_t there = columns - column < GROUP * VL ? columns - column : GROUP * VL;
             const int64_t blocks = (there + VL - 1) / VL;
-            product_tile t = {.x = turned ? m->turned : x,
+            product_tile t = {.x = x,
                               .w = m->panels + column * depth,
                               .y = m->y + row * s->out_row + first + column,
-                              .x_row = turned ? depth : s->source_row,
+                              .x_row = tiled ? 1 : s->source_row,
+                              .tiled = tiled,
                               .y_row = s->out_row,
                               .depth = depth,
                               .lanes = there - (blocks - 1) * VL,
@@ -426,19 +434,28 @@ static void multiply_share(const multiplication *m, int64_t row, int64_t row_end
                               .last = to == s->depth,
                               .activation = s->activation,
                               .constants = &s->constants};
-            product_panel(&t, next - row, blocks, 0);
+            product_panel(&t, next - row, blocks, m->panels + (column + GROUP * VL < columns ? column + GROUP * VL : 0) * depth);
         }
     }
 }
 
-/* What a part needs is kept in one place: rows that are turned, then panels. */
+/* What a part needs is kept in one place: rows in tiles, then panels. Tiles are made once, for all panels; of so many rows
+   that panels are not packed too often. */
 static void multiply_part(multiplication *m, int64_t row, int64_t row_end, int64_t group, int64_t group_end) {
-    const int64_t shares = shares_of(m->s->depth, SHARE);
-    for (; group < group_end; group += PANELS_TOGETHER) {
-        const int64_t end = group + PANELS_TOGETHER < group_end ? group + PANELS_TOGETHER : group_end;
+    const ft_multiply *s = m->s;
+    const int tiled = s->source_column != 1;
+    const int64_t shares = shares_of(s->depth, SHARE);
+    for (int64_t next; row < row_end; row = next) {
+        next = tiled && row + TILED_ROWS < row_end ? row + TILED_ROWS : row_end;
         for (int64_t share = 0, from, to; share < shares; share++) {
-            part(m->s->depth, share, shares, &from, &to);
-            multiply_share(m, row, row_end, group, end, from, to);
+            part(s->depth, share, shares, &from, &to);
+            const float *x = m->x + row * s->source_row + from * s->source_column;
+            for (int64_t i = row; tiled && i < next; i += PANEL_ROWS)
+                tile_rows(x + i - row, s->source_column, i + PANEL_ROWS < next ? PANEL_ROWS : next - i, to - from,
+                          m->tiles + (i - row) * (to - from));
+            for (int64_t i = group; i < group_end; i += PANELS_TOGETHER)
+                multiply_share(m, tiled ? m->tiles : x, tiled, row, next, i,
+                               i + PANELS_TOGETHER < group_end ? i + PANELS_TOGETHER : group_end, from, to);
         }
     }
 }
@@ -458,7 +475,7 @@ static void multiply(const ft_call *call, int64_t task, int64_t tasks) {
                             .x = s->source + outer * s->source_outer + inner * s->source_inner,
                             .other = s->other + outer * s->other_outer + inner * s->other_inner,
                             .y = s->out + outer * s->out_outer + inner * s->out_inner,
-                            .turned = room,
+                            .tiles = room,
                             .panels = room + s->turned};
         multiply_part(&m, row, row_end, group, group_end);
     }
