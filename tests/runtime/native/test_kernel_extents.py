@@ -110,7 +110,7 @@ CALLS: dict[
     abi.Lstm: (
         PACKED | {"peepholes": 1},
         {"source": 60, "weights": 3 * 16, "bias": 21, "initial_hidden": 9, "initial_cell": 9, "hidden": 15, "cell": 15}
-        | {"gates": 60, "activated": 15, "scratch": 2 * SIZE * 2 * TASKS}
+        | {"gates": 60, "activated": 15, "scratch": 6 * SIZE * 2 * TASKS}
         | PACKING,
     ),
     abi.LstmGradient: (

@@ -14,7 +14,7 @@ from fluidtool.errors import OperatorError
 from fluidtool.ir import Program
 from fluidtool.proto.enums import VarType
 from fluidtool.runtime import Executor, Scope
-from fluidtool.runtime.engines.native.kernels import KERNELS, convolution, fastest_kernel
+from fluidtool.runtime.engines.native.kernels import KERNELS, convolution, fastest_kernel, recurrent
 from fluidtool.runtime.engines.native.library import Library
 from fluidtool.tensor import LoDTensor, SelectedRows
 
@@ -227,6 +227,24 @@ def test_lstm(
 @pytest.mark.parametrize("size", [8, 30, 200])
 def test_lstm_over_many_and_long_sequences(size: int) -> None:
     check_lstm([40, 3, 0, 17, 33, 1, 40, 25, 2, 8, 60, 12, 5, 5, 31], size, peepholes=True, initial=False)
+
+
+@pytest.mark.parametrize("tasks", [2, 3, 5])
+def test_lstm_gives_the_same_bits_in_any_number_of_tasks(monkeypatch: pytest.MonkeyPatch, tasks: int) -> None:
+    feeds = lstm_feeds([9, 1, 4, 4, 7, 2, 1, 12, 3, 5, 2], 24, peepholes=True, initial=True)
+    feeds |= {"Hidden@GRAD": np.random.default_rng(1).standard_normal((50, 24)).astype(np.float32)}
+
+    def results(tasks: int) -> list[bytes]:
+        monkeypatch.setattr(recurrent, "deal", lambda library, packing, size: (-(-packing.first // tasks), tasks))
+        forward = outputs_of(
+            "lstm", feeds, ["Hidden", "Cell", "BatchGate", "BatchCellPreAct"], "native", use_peepholes=True
+        )
+        backward = outputs_of(
+            "lstm_grad", feeds | forward, ["Input@GRAD", "H0@GRAD", "C0@GRAD"], "native", use_peepholes=True
+        )
+        return [value.numpy().tobytes() for value in (forward | backward).values()]
+
+    assert results(tasks) == results(1)
 
 
 def test_lstm_takes_initial_cells_without_initial_hidden_states() -> None:

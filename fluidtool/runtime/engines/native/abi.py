@@ -867,7 +867,7 @@ class GatherRows(Arguments[P]):
 class Lstm(Arguments[P]):
     """An LSTM for training. source [rows][4 size], weights [size][4 size] packed, bias [4 size] and peepholes [3
     size]; initial states, longest sequence first; hidden and cell in rows as source; gates and activated cells in
-    packed rows; starts of the steps; row_of: the row of source that each packed row is; scratch: 2 size for each
+    packed rows; starts of the steps; row_of: the row of source that each packed row is; scratch: 6 size for each
     sequence. rows, sequences: in all."""
 
     __slots__ = (
