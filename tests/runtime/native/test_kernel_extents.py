@@ -151,7 +151,7 @@ CALLS: dict[
     ),
     abi.PoolSequences: (
         {"sequences": 3, "columns": 5, "source_rows": 7},
-        {"source": 35, "out": 15, "offsets": 8},
+        {"source": 35, "out": 15, "offsets": 8, "places": 15},
     ),
     abi.SoftmaxSequences: ({"sequences": 3, "source_rows": 7}, {"source": 7, "out": 7, "offsets": 8}),
     abi.Loop: (

@@ -416,6 +416,25 @@ def test_sequence_pool(lengths: list[int], width: int, how: str) -> None:
     agree("sequence_pool_grad", given, ["X@GRAD"], pooltype=how)
 
 
+@pytest.mark.parametrize("width", [1, 7, 16, 40])
+def test_sequence_pool_finds_the_first_of_equal_maxima_and_what_is_no_number(width: int) -> None:
+    x = ragged([4, 0, 3, 1], width)
+    x.array[:] = np.round(x.array)
+    x.array[1, ::3] = x.array[3, ::3] = x.array[5, 1::3] = np.nan
+    want, got = (
+        outputs_of("sequence_pool", {"X": x}, ["Out", "MaxIndex"], engine, pooltype="MAX")
+        for engine in ("numpy", "native")
+    )
+    for slot in want:
+        np.testing.assert_array_equal(got[slot].numpy(), want[slot].numpy())
+
+
+def test_sequence_pool_answers_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    answered = counted(monkeypatch, "sequence_pool")
+    agree("sequence_pool", {"X": ragged([2, 3], 5)}, ["Out", "MaxIndex"], pooltype="MAX")
+    assert answered == [True]
+
+
 @few
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=9).filter(any), st.booleans())
 def test_sequence_softmax(lengths: list[int], column: bool) -> None:
