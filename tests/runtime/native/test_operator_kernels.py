@@ -15,6 +15,7 @@ from fluidtool.ir import Program
 from fluidtool.proto.enums import VarType
 from fluidtool.runtime import Executor, Scope
 from fluidtool.runtime.engines.native.kernels import KERNELS, convolution, fastest_kernel, recurrent
+from fluidtool.runtime.engines.native.kernels.rows import unique
 from fluidtool.runtime.engines.native.library import Library
 from fluidtool.tensor import LoDTensor, SelectedRows
 
@@ -599,6 +600,22 @@ def test_updates_answer_by_themselves_and_leave_what_is_given(monkeypatch: pytes
         for slot, value in feeds.items():
             np.testing.assert_array_equal(value, before[slot])
     assert answered == ([True], [True])
+
+
+@pytest.mark.parametrize("height", [9, 160, 161, 10**9])
+def test_equal_rows_are_found_in_tables_of_any_height(height: int) -> None:
+    ids = np.array([8, 0, 3, 3, 8, 8, 1, 0, 7, 2], np.int64)
+    found, places = unique(ids, height)
+    assert found.dtype == ids.dtype and found.tolist() == [0, 1, 2, 3, 7, 8]
+    np.testing.assert_array_equal(found[places], ids)
+
+
+@pytest.mark.parametrize("beyond", [-1, 9])
+def test_rows_that_a_table_does_not_have_are_told_apart_all_the_same(beyond: int) -> None:
+    ids = np.array([4, beyond, 4], np.int64)
+    found, places = unique(ids, 9)
+    assert found.tolist() == sorted({4, beyond})
+    np.testing.assert_array_equal(found[places], ids)
 
 
 def sparse(rows: list[int], height: int, *shape: int) -> SelectedRows:
