@@ -111,7 +111,7 @@ CALLS: dict[
     abi.Lstm: (
         PACKED | {"peepholes": 1},
         {"source": 60, "weights": 3 * 16, "bias": 21, "initial_hidden": 9, "initial_cell": 9, "hidden": 15, "cell": 15}
-        | {"gates": 60, "activated": 15, "scratch": 2 * SIZE * 2 * TASKS}
+        | {"gates": 60, "activated": 15, "scratch": 6 * SIZE * 2 * TASKS}
         | PACKING,
     ),
     abi.LstmGradient: (
@@ -152,7 +152,7 @@ CALLS: dict[
     ),
     abi.PoolSequences: (
         {"sequences": 3, "columns": 5, "source_rows": 7},
-        {"source": 35, "out": 15, "offsets": 8},
+        {"source": 35, "out": 15, "offsets": 8, "places": 15},
     ),
     abi.SoftmaxSequences: ({"sequences": 3, "source_rows": 7}, {"source": 7, "out": 7, "offsets": 8}),
     abi.Loop: (

@@ -14,7 +14,8 @@ from fluidtool.errors import OperatorError
 from fluidtool.ir import Program
 from fluidtool.proto.enums import VarType
 from fluidtool.runtime import Executor, Scope
-from fluidtool.runtime.engines.native.kernels import KERNELS, convolution, fastest_kernel
+from fluidtool.runtime.engines.native.kernels import KERNELS, convolution, fastest_kernel, recurrent
+from fluidtool.runtime.engines.native.kernels.rows import unique
 from fluidtool.runtime.engines.native.library import Library
 from fluidtool.tensor import LoDTensor, SelectedRows
 
@@ -229,6 +230,24 @@ def test_lstm_over_many_and_long_sequences(size: int) -> None:
     check_lstm([40, 3, 0, 17, 33, 1, 40, 25, 2, 8, 60, 12, 5, 5, 31], size, peepholes=True, initial=False)
 
 
+@pytest.mark.parametrize("tasks", [2, 3, 5])
+def test_lstm_gives_the_same_bits_in_any_number_of_tasks(monkeypatch: pytest.MonkeyPatch, tasks: int) -> None:
+    feeds = lstm_feeds([9, 1, 4, 4, 7, 2, 1, 12, 3, 5, 2], 24, peepholes=True, initial=True)
+    feeds |= {"Hidden@GRAD": np.random.default_rng(1).standard_normal((50, 24)).astype(np.float32)}
+
+    def results(tasks: int) -> list[bytes]:
+        monkeypatch.setattr(recurrent, "deal", lambda library, packing, size: (-(-packing.first // tasks), tasks))
+        forward = outputs_of(
+            "lstm", feeds, ["Hidden", "Cell", "BatchGate", "BatchCellPreAct"], "native", use_peepholes=True
+        )
+        backward = outputs_of(
+            "lstm_grad", feeds | forward, ["Input@GRAD", "H0@GRAD", "C0@GRAD"], "native", use_peepholes=True
+        )
+        return [value.numpy().tobytes() for value in (forward | backward).values()]
+
+    assert results(tasks) == results(1)
+
+
 def test_lstm_takes_initial_cells_without_initial_hidden_states() -> None:
     feeds = lstm_feeds([3, 1, 2], 5, peepholes=False, initial=True)
     del feeds["H0"]
@@ -398,6 +417,25 @@ def test_sequence_pool(lengths: list[int], width: int, how: str) -> None:
     agree("sequence_pool_grad", given, ["X@GRAD"], pooltype=how)
 
 
+@pytest.mark.parametrize("width", [1, 7, 16, 40])
+def test_sequence_pool_finds_the_first_of_equal_maxima_and_what_is_no_number(width: int) -> None:
+    x = ragged([4, 0, 3, 1], width)
+    x.array[:] = np.round(x.array)
+    x.array[1, ::3] = x.array[3, ::3] = x.array[5, 1::3] = np.nan
+    want, got = (
+        outputs_of("sequence_pool", {"X": x}, ["Out", "MaxIndex"], engine, pooltype="MAX")
+        for engine in ("numpy", "native")
+    )
+    for slot in want:
+        np.testing.assert_array_equal(got[slot].numpy(), want[slot].numpy())
+
+
+def test_sequence_pool_answers_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    answered = counted(monkeypatch, "sequence_pool")
+    agree("sequence_pool", {"X": ragged([2, 3], 5)}, ["Out", "MaxIndex"], pooltype="MAX")
+    assert answered == [True]
+
+
 @few
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=9).filter(any), st.booleans())
 def test_sequence_softmax(lengths: list[int], column: bool) -> None:
@@ -562,6 +600,22 @@ def test_updates_answer_by_themselves_and_leave_what_is_given(monkeypatch: pytes
         for slot, value in feeds.items():
             np.testing.assert_array_equal(value, before[slot])
     assert answered == ([True], [True])
+
+
+@pytest.mark.parametrize("height", [9, 160, 161, 10**9])
+def test_equal_rows_are_found_in_tables_of_any_height(height: int) -> None:
+    ids = np.array([8, 0, 3, 3, 8, 8, 1, 0, 7, 2], np.int64)
+    found, places = unique(ids, height)
+    assert found.dtype == ids.dtype and found.tolist() == [0, 1, 2, 3, 7, 8]
+    np.testing.assert_array_equal(found[places], ids)
+
+
+@pytest.mark.parametrize("beyond", [-1, 9])
+def test_rows_that_a_table_does_not_have_are_told_apart_all_the_same(beyond: int) -> None:
+    ids = np.array([4, beyond, 4], np.int64)
+    found, places = unique(ids, 9)
+    assert found.tolist() == sorted({4, beyond})
+    np.testing.assert_array_equal(found[places], ids)
 
 
 def sparse(rows: list[int], height: int, *shape: int) -> SelectedRows:

@@ -868,7 +868,7 @@ class GatherRows(Arguments[P]):
 class Lstm(Arguments[P]):
     """An LSTM for training. source [rows][4 size], weights [size][4 size] packed, bias [4 size] and peepholes [3
     size]; initial states, longest sequence first; hidden and cell in rows as source; gates and activated cells in
-    packed rows; starts of the steps; row_of: the row of source that each packed row is; scratch: 2 size for each
+    packed rows; starts of the steps; row_of: the row of source that each packed row is; scratch: 6 size for each
     sequence. rows, sequences: in all."""
 
     __slots__ = (
@@ -1263,30 +1263,32 @@ class LstmSequences(Arguments[P]):
 
 class PoolSequences(Arguments[P]):
     """out [sequences][columns]: the rows of each sequence pooled (POOL_… of src/sequences.c); `empty` of one
-    without rows; source_rows: of source, where offsets are no constant."""
+    without rows; source_rows: of source, where offsets are no constant; places: for maxima, the rows that hold them
+    first, -1 for none."""
 
     __slots__ = (
-        "source", "out", "offsets", "sequences", "columns", "how", "source_rows", "empty",
+        "source", "out", "offsets", "places", "sequences", "columns", "how", "source_rows", "empty",
     )
     kind = Kind.POOL_SEQUENCES
     takes_activation = False
     pointer_bytes = {
-        "source": 4, "out": 4, "offsets": 8,
+        "source": 4, "out": 4, "offsets": 8, "places": 4,
     }
     size_counts = {
         "sequences": 0, "columns": 0, "how": 0, "source_rows": 0,
     }
-    optional = ()
+    optional = ("places", )
     float_names = ("empty", )
-    layout = Struct("@iiq3f3Q4q1f")
+    layout = Struct("@iiq3f4Q4q1f")
 
     def __init__(
-        self, *, source: P, out: P, offsets: P, sequences: int, columns: int, how: int, source_rows: int = 0, empty:
-        float,
+        self, *, source: P, out: P, offsets: P, places: P | None = None, sequences: int, columns: int, how: int,
+        source_rows: int = 0, empty: float,
     ) -> None:
         self.source = source
         self.out = out
         self.offsets = offsets
+        self.places = places
         self.sequences = sequences
         self.columns = columns
         self.how = how
@@ -1294,7 +1296,7 @@ class PoolSequences(Arguments[P]):
         self.empty = empty
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (self.source, self.out, self.offsets,)
+        return (self.source, self.out, self.offsets, self.places,)
 
     def sizes(self) -> tuple[int, ...]:
         return (self.sequences, self.columns, self.how, self.source_rows,)

@@ -891,7 +891,8 @@ def _attention(s: abi.Attention[Pointer], on: Setting) -> Touched:
 # ---------------------------------------------------------------- sequences
 @touches(abi.PoolSequences)
 def _pool_sequences(s: abi.PoolSequences[Pointer], on: Setting) -> Touched:
-    yield "out", 0, s.sequences * s.columns
+    need(s.source_rows < 1 << 31, "places of 32 bits")
+    yield from counts(out=s.sequences * s.columns, places=s.sequences * s.columns)
     if s.source_rows:
         yield from counts(source=s.source_rows * s.columns, offsets=s.sequences + 1)
     else:

@@ -408,7 +408,7 @@ def _lstm(s: abi.Lstm[Pointer], on: Setting) -> Touched:
     state, first = s.rows * s.size, s.sequences * s.size
     yield from counts(source=4 * state, weights=s.size * on.whole(4 * s.size), bias=(7 if s.peepholes else 4) * s.size)
     yield from counts(initial_hidden=first, initial_cell=first, hidden=state, cell=state, gates=4 * state)
-    yield from counts(activated=state, scratch=2 * s.size * s.task_sequences * on.tasks)
+    yield from counts(activated=state, scratch=6 * s.size * s.task_sequences * on.tasks)
     yield from packing(s)
 
 

@@ -95,7 +95,7 @@ def cut(library: Library, rows: int, columns: int, count: int) -> tuple[int, int
     if columns > rows or rows < LEAST_PACKED * wanted:
         by_column = min(groups, wanted)
         return by_column, max(1, min(wanted // by_column, rows // LEAST_PACKED))
-    return 1, wanted
+    return 1, min(wanted, library.threads)  # each packs all of the other factor
 
 
 def product(library: Library, x: Matrices, y: Matrices, shape: tuple[int, ...], activation: Activation = NONE) -> Array:

@@ -10,7 +10,15 @@ from fluidtool.ops.context import OpContext
 from fluidtool.ops.rnn.lstm_layer import LANES, check_gate_shapes, check_initial, check_pair
 from fluidtool.ops.rnn.packing import Packing, pack_sequences
 from fluidtool.runtime.engines.native import abi
-from fluidtool.runtime.engines.native.kernels.direct import are_floats, have_shape, in_rows, pack_matrix, run_call
+from fluidtool.runtime.engines.native.kernels.direct import (
+    Array,
+    are_floats,
+    have_shape,
+    in_rows,
+    pack_matrix,
+    run_call,
+)
+from fluidtool.runtime.engines.native.kernels.products import is_worth_it, matrices, product
 from fluidtool.runtime.engines.native.library import Library
 
 ACTIVATIONS = {
@@ -20,6 +28,7 @@ ACTIVATIONS = {
     "tanh": abi.ActivationKind.TANH,
 }
 NEAR = 1 << 19  # bytes of weights that stay in a processor's cache
+LEAST_DEALT, MOST_DEALT = 4, 32  # sequences of a task: more share what is read of the weights, fewer stay in the cache
 
 
 def lstm(
@@ -50,11 +59,11 @@ def lstm(
         return NotImplemented
     hidden, cell, activated = (np.empty((len(Input), size), np.float32) for _ in range(3))
     gates = np.empty_like(Input, order="C")
-    ranks, tasks = cut(library, packing, size)
+    ranks, tasks = deal(library, packing, size)
     arguments = abi.Lstm(
         source=in_rows(Input), weights=pack_matrix(library, in_rows(Weight)), bias=in_rows(Bias),
         initial_hidden=in_rows(packing.ordered(H0)), initial_cell=in_rows(packing.ordered(C0)), hidden=hidden, cell=cell,
-        gates=gates, activated=activated, scratch=np.empty(2 * size * ranks * tasks, np.float32), size=size,
+        gates=gates, activated=activated, scratch=np.empty(6 * size * ranks * tasks, np.float32), size=size,
         task_sequences=ranks, peepholes=int(use_peepholes), **activations(names), **packed_sizes(packing),
         **packed_rows(packing),
     )  # fmt: skip
@@ -97,7 +106,7 @@ def lstm_gradient(
     input_grad, before = np.empty((rows, 4 * size), np.float32), np.empty((rows, size), np.float32)
     cell_before = np.empty((rows, size), np.float32) if use_peepholes else None
     h0_grad, c0_grad = (None if initial is None else np.zeros_like(initial, order="C") for initial in (H0, C0))
-    ranks, tasks = cut(library, packing, size)
+    ranks, tasks = deal(library, packing, size)
     arguments = abi.LstmGradient(
         hidden_grad=in_rows(Hidden_grad), weights=pack_matrix(library, in_rows(Weight), transposed=True),
         bias=in_rows(Bias), initial_hidden=in_rows(packing.ordered(H0)), initial_cell=in_rows(packing.ordered(C0)),
@@ -112,9 +121,18 @@ def lstm_gradient(
         "Input@GRAD": input_grad,
         "H0@GRAD": None if h0_grad is None else packing.unordered(np, h0_grad),
         "C0@GRAD": None if c0_grad is None else packing.unordered(np, c0_grad),
-        "Weight@GRAD": before.T @ input_grad,
+        "Weight@GRAD": weight_gradient(library, before, input_grad),
         "Bias@GRAD": bias_gradient(input_grad, cell_before, Cell),
     }
+
+
+def weight_gradient(library: Library, before: Array, grads: Array) -> Array:
+    """[size, 4 * size], with the threads of all other kernels where it is worth a call."""
+    (rows, size), columns = before.shape, grads.shape[1]
+    if not is_worth_it(size, rows, columns):
+        found: Array = before.T @ grads
+        return found
+    return product(library, matrices(before, True), matrices(grads), (size, columns))
 
 
 def bias_gradient(grads: Any, cell_before: Any, cell: Any) -> Any:
@@ -130,6 +148,14 @@ def bias_gradient(grads: Any, cell_before: Any, cell: Any) -> Any:
 def covers(packing: Packing, rows: int) -> bool:
     """Whether there are rows, and each belongs to exactly one sequence."""
     return 0 < rows == packing.starts[-1] and int(packing.rows.min()) == 0 and int(packing.rows.max()) == rows - 1
+
+
+def deal(library: Library, packing: Packing, size: int) -> tuple[int, int]:
+    """(sequences per task, tasks) where the sequences are dealt out one by one: as many tasks for every thread."""
+    most = MOST_DEALT if 16 * size * size <= NEAR else packing.first
+    wanted = library.threads * -(-packing.first // (library.threads * most))
+    tasks = min(wanted, -(-packing.first // LEAST_DEALT))
+    return -(-packing.first // tasks), tasks
 
 
 def cut(library: Library, packing: Packing, size: int) -> tuple[int, int]:

@@ -15,6 +15,8 @@ from fluidtool.runtime.engines.native.kernels.direct import Array, are_floats, i
 from fluidtool.runtime.engines.native.library import Library
 from fluidtool.tensor import SelectedRows
 
+SPARSE = 16  # rows of a table for each that is named, up to which marking them is quicker than sorting
+
 
 def sum(library: Library, ctx: OpContext, X: list[Any], *, over: Any = None) -> Any:
     """fluidtool.ops.math.sum for SelectedRows of float32 only, or for arrays of float32 of one shape only."""
@@ -29,7 +31,7 @@ def sum_of_rows(library: Library, X: list[Any]) -> Any:
     if any(x.table_height != first.table_height or x.value.shape[1:] != first.value.shape[1:] for x in X):
         return NotImplemented
     ids, values = np.concatenate([x.row_ids for x in X]), np.concatenate([x.value for x in X])
-    rows, sums = merged(library, ids, values)
+    rows, sums = merged(library, ids, values, first.table_height)
     return SelectedRows(rows, first.table_height, sums)
 
 
@@ -54,14 +56,27 @@ def ours(in_place: bool, *arrays: Array) -> tuple[Array, ...]:
     return arrays if in_place else tuple(np.array(array, order="C") for array in arrays)
 
 
-def merged(library: Library, ids: Array, values: Array) -> tuple[Array, Array]:
-    """Rows ascending and unique, and the sums of the values of equal ones; returned unchanged if they are already so."""
+def merged(library: Library, ids: Array, values: Array, height: int) -> tuple[Array, Array]:
+    """Rows of a table of this height, ascending and unique, and the sums of the values of equal ones; returned unchanged if they
+    are already so.
+    """
     if (ids[1:] > ids[:-1]).all():
         return ids, values
-    rows, places = np.unique(ids, return_inverse=True)
+    rows, places = unique(ids, height)
     sums = np.zeros((len(rows), *values.shape[1:]), np.float32)
     add_rows(library, sums, places, values)
     return rows, sums
+
+
+def unique(ids: Array, height: int) -> tuple[Array, Array]:
+    """The ids ascending, each once, and where each of `ids` is among them: looked up in a table, unless sorting is quicker."""
+    if height > SPARSE * ids.size or ids.min() < 0 or ids.max() >= height:
+        return np.unique(ids, return_inverse=True)
+    seen, places = np.zeros(height, bool), np.empty(height, np.int64)
+    seen[ids] = True
+    rows = np.flatnonzero(seen).astype(ids.dtype, copy=False)
+    places[rows] = np.arange(len(rows))
+    return rows, places[ids]
 
 
 def add_rows(library: Library, y: Array, places: Array, values: Array, factor: float = 1.0) -> None:

@@ -13,16 +13,19 @@ from fluidtool.runtime.engines.native.kernels.direct import Array, are_floats, i
 from fluidtool.runtime.engines.native.kernels.rows import add_rows
 from fluidtool.runtime.engines.native.library import Library
 
-HOW = {"SUM": 0, "AVERAGE": 1, "SQRT": 2, "FIRST": 4, "LAST": 5}  # POOL_... of src/sequences.c
+HOW = {"SUM": 0, "AVERAGE": 1, "SQRT": 2, "MAX": 3, "FIRST": 4, "LAST": 5}  # POOL_... of src/sequences.c
 
 
 def sequence_pool(library: Library, ctx: OpContext, X: Any, *, pooltype: str, pad_value: float, is_test: bool) -> Any:
-    """fluidtool.ops.sequence.sequence_pool, except for maxima, of which training needs the rows."""
+    """fluidtool.ops.sequence.sequence_pool."""
     if pooltype not in HOW or not are_floats(X) or not X.size:
         return NotImplemented
     offsets = sequence_offsets(ctx, "X", len(X))
     ctx.set_lod("Out", ctx.lod("X")[:-1])
-    return pooled(library, X, offsets, pooltype, pad_value)
+    if pooltype != "MAX" or is_test:
+        return pooled(library, X, offsets, pooltype, pad_value)
+    places = np.empty((len(offsets) - 1, *X.shape[1:]), np.int32)
+    return {"Out": pooled(library, X, offsets, pooltype, pad_value, places), "MaxIndex": places}
 
 
 def sequence_pool_gradient(
@@ -87,12 +90,14 @@ def sequence_expand_gradient(library: Library, ctx: OpContext, X: Any, Y: Any, O
     return pooled(library, Out_grad, [0, *copies.cumsum().tolist()], "SUM")
 
 
-def pooled(library: Library, x: Array, offsets: Any, how: str, empty: float = 0.0) -> Array:
-    """One row for each sequence of rows."""
+def pooled(
+    library: Library, x: Array, offsets: Any, how: str, empty: float = 0.0, places: Array | None = None
+) -> Array:
+    """One row for each sequence of rows. places: filled with the rows that hold the maxima."""
     out, bounds = np.empty((len(offsets) - 1, *x.shape[1:]), np.float32), table(offsets)
     arguments = abi.PoolSequences(
         source=in_rows(x), out=out, offsets=bounds, sequences=len(out), columns=x.size // len(x), how=HOW[how],
-        source_rows=len(x), empty=empty,
+        source_rows=len(x), empty=empty, places=places,
     )  # fmt: skip
     run_call(library, arguments, min(task_count(library, x.size), library.threads))
     return out

@@ -267,7 +267,7 @@ def gradient(library: Library, grad: Any, param: Array, listed: bool = False) ->
     """The arguments that say a gradient: of all of the parameter, or its rows; `listed`: only these change."""
     if not isinstance(grad, SelectedRows):
         return {"grad": in_rows(grad), "places": None, "rows": 1, "columns": param.size, "count": 0, "listed": 0}
-    rows, values = merged(library, grad.row_ids, grad.value)
+    rows, values = merged(library, grad.row_ids, grad.value, len(param))
     return {
         "grad": in_rows(values), "places": in_rows(rows), "rows": len(param), "columns": prod(param.shape[1:]),
         "count": len(rows), "listed": int(listed),

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define FT_ABI 0xc2968660u /* another for another layout */
+#define FT_ABI 0x535efc58u /* another for another layout */
 
 enum ft_kind {
     FT_CONVOLUTION, FT_DEPTHWISE, FT_POOL, FT_BLOCK, FT_UNBLOCK, FT_HALO, FT_ELEMENTWISE, FT_SOFTMAX, FT_LAYER_NORM,
@@ -234,7 +234,7 @@ typedef struct ft_gather_rows {
 
 /* An LSTM for training. source [rows][4 size], weights [size][4 size] packed, bias [4 size] and peepholes [3 size];
    initial states, longest sequence first; hidden and cell in rows as source; gates and activated cells in packed
-   rows; starts of the steps; row_of: the row of source that each packed row is; scratch: 2 size for each sequence.
+   rows; starts of the steps; row_of: the row of source that each packed row is; scratch: 6 size for each sequence.
    rows, sequences: in all. */
 typedef struct ft_lstm {
     int32_t kind, activation;
@@ -359,7 +359,8 @@ typedef struct ft_lstm_sequences {
 } ft_lstm_sequences;
 
 /* out [sequences][columns]: the rows of each sequence pooled (POOL_… of src/sequences.c); `empty` of one without
-   rows; source_rows: of source, where offsets are no constant. */
+   rows; source_rows: of source, where offsets are no constant; places: for maxima, the rows that hold them first,
+   -1 for none. */
 typedef struct ft_pool_sequences {
     int32_t kind, activation;
     int64_t tasks;
@@ -367,6 +368,7 @@ typedef struct ft_pool_sequences {
     const float *source;
     float *out;
     const int64_t *offsets;
+    int32_t *places;
     int64_t sequences, columns, how, source_rows;
     float empty;
 } ft_pool_sequences;
@@ -1686,8 +1688,8 @@ _Static_assert(offsetof(ft_product, source) == 32 && offsetof(ft_product, rows) 
 _Static_assert(offsetof(ft_lstm_sequences, source) == 32 && offsetof(ft_lstm_sequences, steps) == 80 &&
                offsetof(ft_lstm_sequences, cell_bound) == 152 && sizeof(ft_lstm_sequences) == 160,
                "lstm_sequences");
-_Static_assert(offsetof(ft_pool_sequences, source) == 32 && offsetof(ft_pool_sequences, sequences) == 56 &&
-               offsetof(ft_pool_sequences, empty) == 88 && sizeof(ft_pool_sequences) == 96, "pool_sequences");
+_Static_assert(offsetof(ft_pool_sequences, source) == 32 && offsetof(ft_pool_sequences, sequences) == 64 &&
+               offsetof(ft_pool_sequences, empty) == 96 && sizeof(ft_pool_sequences) == 104, "pool_sequences");
 _Static_assert(offsetof(ft_winograd_windows, source) == 32 && offsetof(ft_winograd_windows, images) == 48 &&
                sizeof(ft_winograd_windows) == 192, "winograd_windows");
 _Static_assert(offsetof(ft_winograd, windows) == 32 && offsetof(ft_winograd, images) == 80 && sizeof(ft_winograd) ==

@@ -12,13 +12,15 @@ static void projected_lstm(const ft_call *call, int64_t task, int64_t tasks) {
         if (!alive) break;
         const float *before = time ? fed : s->initial_out ? s->initial_out + first * fed_back : 0;
         float *gates = s->gates + begin * 4 * size, *hidden = s->hidden + begin * size;
-        for (int64_t r = 0; r < alive; r++)
-            add_rows(gates + r * 4 * size, s->source + rows[begin + r] * 4 * size, s->bias, 4 * size);
-        if (before) plain_product(alive, fed_back, 4 * size, before, fed_back, s->weights, gates, 4 * size, 1);
+        if (before) plain_product(alive, fed_back, 4 * size, before, fed_back, s->weights, gates, 4 * size, 0);
         if (!time && s->initial_cell) memcpy(state, s->initial_cell + first * size, (size_t)alive * bytes);
         for (int64_t r = 0; r < alive; r++) {
-            lstm_row(&cell, gates + r * 4 * size, time || s->initial_cell, state + r * size,
-                     s->activated + (begin + r) * size, hidden + r * size);
+            const lstm_step_row row = {.source = s->source + rows[begin + r] * 4 * size,
+                                       .product = before ? gates + r * 4 * size : 0, .bias = s->bias,
+                                       .has_before = time || s->initial_cell, .gates = gates + r * 4 * size,
+                                       .state = state + r * size, .activated = s->activated + (begin + r) * size,
+                                       .hidden = hidden + r * size};
+            lstm_row(&cell, &row);
             memcpy(s->cell + rows[begin + r] * size, state + r * size, bytes);
         }
         plain_product(alive, size, fed_back, hidden, size, s->projection, fed, fed_back, 0);

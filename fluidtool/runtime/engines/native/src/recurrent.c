@@ -53,29 +53,42 @@ typedef struct {
             (s)->peepholes ? (s)->bias + 4 * (s)->size : 0                                                               \
     }
 
-/* One row of one step: gates become their activations, `state` the next one. */
-static void lstm_row(const lstm_cell *c, float *gates, int has_before, float *state, float *activated, float *hidden) {
+/* What one row of one step reads and writes: `product` is that of the weights, or 0; state before and after in one place. */
+typedef struct {
+    const float *source, *product, *bias;
+    int has_before;
+    float *gates, *state, *activated, *hidden;
+} lstm_step_row;
+
+INLINE vec lstm_gate(const lstm_step_row *row, int64_t at, int64_t count) {
+    const vec sum = take(row->source + at, count) + take(row->bias + at, count);
+    return row->product ? take(row->product + at, count) + sum : sum;
+}
+
+/* Gates become their activations, `state` the next one. */
+static void lstm_row(const lstm_cell *c, const lstm_step_row *row) {
     const int64_t size = c->size;
     const float *peep = c->peepholes;
     for (int64_t i = 0; i < size; i += VL) {
         const int64_t count = size - i;
-        const vec before = has_before ? take(state + i, count) : ALL(0);
-        vec in = take(gates + size + i, count), forget = take(gates + 2 * size + i, count);
-        vec out = take(gates + 3 * size + i, count);
-        const vec candidate = cell_activation(take(gates + i, count), c->candidate);
-        if (peep && has_before) {
+        const vec before = row->has_before ? take(row->state + i, count) : ALL(0);
+        vec in = lstm_gate(row, size + i, count), forget = lstm_gate(row, 2 * size + i, count);
+        vec out = lstm_gate(row, 3 * size + i, count);
+        const vec candidate = cell_activation(lstm_gate(row, i, count), c->candidate);
+        if (peep && row->has_before) {
             in += before * take(peep + i, count);
             forget += before * take(peep + size + i, count);
         }
         in = cell_activation(in, c->gate), forget = cell_activation(forget, c->gate);
         vec now = candidate * in;
-        if (has_before) now += before * forget;
+        if (row->has_before) now += before * forget;
         if (peep) out += now * take(peep + 2 * size + i, count);
         out = cell_activation(out, c->gate);
         const vec active = cell_activation(now, c->cell);
-        give(gates + i, candidate, count), give(gates + size + i, in, count);
-        give(gates + 2 * size + i, forget, count), give(gates + 3 * size + i, out, count);
-        give(state + i, now, count), give(activated + i, active, count), give(hidden + i, out * active, count);
+        give(row->gates + i, candidate, count), give(row->gates + size + i, in, count);
+        give(row->gates + 2 * size + i, forget, count), give(row->gates + 3 * size + i, out, count);
+        give(row->state + i, now, count), give(row->activated + i, active, count);
+        give(row->hidden + i, out * active, count);
     }
 }
 
@@ -89,29 +102,44 @@ INLINE int64_t running(const int64_t *starts, int64_t time, int64_t first, int64
     return there < 0 ? 0 : there < most ? there : most;
 }
 
+/* Sequences dealt out one by one, so that all tasks get long and short ones: how many of a task's run in a step. */
+INLINE int64_t dealt(const int64_t *starts, int64_t time, int64_t task, int64_t tasks, int64_t most) {
+    const int64_t there = (starts[time + 1] - starts[time] - task + tasks - 1) / tasks;
+    return there < 0 ? 0 : there < most ? there : most;
+}
+
+/* One row is summed in another order than several: one that is left of more is multiplied with its neighbor's, so that
+   results do not depend on the number of tasks. */
+INLINE int64_t rows_to_multiply(int64_t alive, int64_t most) { return alive == 1 && most > 1 ? 2 : alive; }
+
 static void lstm(const ft_call *call, int64_t task, int64_t tasks) {
     const ft_lstm *s = &call->lstm;
-    const int64_t size = s->size, most = s->task_sequences, first = task * most;
+    const int64_t size = s->size, most = s->task_sequences;
     const int64_t *starts = s->starts, *rows = s->row_of;
     const lstm_cell cell = LSTM_CELL(s);
     const size_t bytes = (size_t)size * sizeof(float);
-    float *hidden = s->scratch + 2 * size * first, *state = hidden + most * size;
-    (void)tasks;
+    float *hidden = s->scratch + 6 * size * most * task, *state = hidden + most * size, *product = state + most * size;
     for (int64_t time = 0; time < s->steps; time++) {
-        const int64_t alive = running(starts, time, first, most), begin = starts[time] + first;
+        const int64_t alive = dealt(starts, time, task, tasks, most), begin = starts[time] + task;
         if (!alive) break;
-        float *gates = s->gates + begin * 4 * size;
-        for (int64_t r = 0; r < alive; r++)
-            add_rows(gates + r * 4 * size, s->source + rows[begin + r] * 4 * size, s->bias, 4 * size);
-        if (time) plain_product(alive, size, 4 * size, hidden, size, s->weights, gates, 4 * size, 1);
-        else if (s->initial_hidden)
-            plain_product(alive, size, 4 * size, s->initial_hidden + first * size, size, s->weights, gates, 4 * size, 1);
-        if (!time && s->initial_cell) memcpy(state, s->initial_cell + first * size, (size_t)alive * bytes);
+        const int multiplied = time || s->initial_hidden, has_before = time || s->initial_cell;
+        if (time)
+            plain_product(rows_to_multiply(alive, most), size, 4 * size, hidden, size, s->weights, product, 4 * size, 0);
+        else if (multiplied)
+            plain_product(alive, size, 4 * size, s->initial_hidden + task * size, tasks * size, s->weights, product,
+                          4 * size, 0);
+        for (int64_t r = 0; !time && has_before && r < alive; r++)
+            memcpy(state + r * size, s->initial_cell + (task + r * tasks) * size, bytes);
         for (int64_t r = 0; r < alive; r++) {
-            lstm_row(&cell, gates + r * 4 * size, time || s->initial_cell, state + r * size,
-                     s->activated + (begin + r) * size, hidden + r * size);
-            memcpy(s->hidden + rows[begin + r] * size, hidden + r * size, bytes);
-            memcpy(s->cell + rows[begin + r] * size, state + r * size, bytes);
+            const int64_t at = begin + r * tasks, here = rows[at];
+            const lstm_step_row row = {.source = s->source + here * 4 * size,
+                                       .product = multiplied ? product + r * 4 * size : 0,
+                                       .bias = s->bias, .has_before = has_before, .gates = s->gates + at * 4 * size,
+                                       .state = state + r * size, .activated = s->activated + at * size,
+                                       .hidden = hidden + r * size};
+            lstm_row(&cell, &row);
+            memcpy(s->hidden + here * size, row.hidden, bytes);
+            memcpy(s->cell + here * size, row.state, bytes);
         }
     }
 }
@@ -157,22 +185,23 @@ static void copy_or_zero(float *to, const float *from, size_t bytes) {
 
 static void lstm_gradient(const ft_call *call, int64_t task, int64_t tasks) {
     const ft_lstm_gradient *s = &call->lstm_gradient;
-    const int64_t size = s->size, most = s->task_sequences, first = task * most;
+    const int64_t size = s->size, most = s->task_sequences;
     const int64_t *starts = s->starts, *rows = s->row_of;
     const lstm_cell cell = LSTM_CELL(s);
     const size_t bytes = (size_t)size * sizeof(float);
-    float *later_hidden = s->scratch + 6 * size * first, *later_state = later_hidden + most * size;
+    float *later_hidden = s->scratch + 6 * size * most * task, *later_state = later_hidden + most * size;
     float *grads = later_state + most * size;
-    (void)tasks;
-    memset(later_hidden, 0, 2 * (size_t)most * bytes);
+    memset(later_hidden, 0, 6 * (size_t)most * bytes);
     for (int64_t time = s->steps - 1; time >= 0; time--) {
-        const int64_t alive = running(starts, time, first, most), begin = starts[time] + first;
+        const int64_t alive = dealt(starts, time, task, tasks, most), begin = starts[time] + task;
+        if (!alive) continue;
         for (int64_t r = 0; r < alive; r++) {
-            const int64_t here = rows[begin + r], there = time ? rows[starts[time - 1] + first + r] : 0;
-            const float *initial_hidden = s->initial_hidden ? s->initial_hidden + (first + r) * size : 0;
-            const float *initial_state = s->initial_cell ? s->initial_cell + (first + r) * size : 0;
+            const int64_t at = begin + r * tasks, sequence = task + r * tasks, here = rows[at];
+            const int64_t there = time ? rows[starts[time - 1] + sequence] : 0;
+            const float *initial_hidden = s->initial_hidden ? s->initial_hidden + sequence * size : 0;
+            const float *initial_state = s->initial_cell ? s->initial_cell + sequence * size : 0;
             const lstm_gradient_row row = {
-                .gates = s->gates + (begin + r) * 4 * size, .activated = s->activated + (begin + r) * size,
+                .gates = s->gates + at * 4 * size, .activated = s->activated + at * size,
                 .before = time ? s->cell + there * size : initial_state, .hidden = s->hidden_grad + here * size,
                 .later_hidden = later_hidden + r * size, .later_state = later_state + r * size,
                 .grads = grads + r * 4 * size};
@@ -182,10 +211,12 @@ static void lstm_gradient(const ft_call *call, int64_t task, int64_t tasks) {
                          time ? s->hidden + there * size : initial_hidden, bytes);
             copy_or_zero(s->cell_before ? s->cell_before + here * size : 0, row.before, bytes);
         }
-        if (alive && (time || s->initial_hidden_grad))
-            plain_product(alive, 4 * size, size, grads, 4 * size, s->weights, later_hidden, size, 0);
+        if (time || s->initial_hidden_grad)
+            plain_product(rows_to_multiply(alive, most), 4 * size, size, grads, 4 * size, s->weights, later_hidden, size, 0);
     }
-    const size_t there = (size_t)running(starts, 0, first, most) * bytes;
-    if (s->initial_hidden_grad) memcpy(s->initial_hidden_grad + first * size, later_hidden, there);
-    if (s->initial_cell_grad) memcpy(s->initial_cell_grad + first * size, later_state, there);
+    for (int64_t r = 0; r < dealt(starts, 0, task, tasks, most); r++) {
+        const int64_t at = (task + r * tasks) * size;
+        if (s->initial_hidden_grad) memcpy(s->initial_hidden_grad + at, later_hidden + r * size, bytes);
+        if (s->initial_cell_grad) memcpy(s->initial_cell_grad + at, later_state + r * size, bytes);
+    }
 }

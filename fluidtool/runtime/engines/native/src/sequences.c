@@ -148,6 +148,19 @@ INLINE vec pool_rows_of(const float *x, int64_t width, int64_t begin, int64_t en
     return value;
 }
 
+/* The maxima of rows [begin, end) and the first row that holds each; what is no number counts as the largest. */
+INLINE vec largest_of(const float *x, int64_t width, int64_t begin, int64_t end, int64_t count, veci *place) {
+    vec value = take(x + begin * width, count);
+    *place = (veci){0} + (int32_t)begin;
+    for (int64_t row = begin + 1; row < end; row++) {
+        const vec item = take(x + row * width, count);
+        const veci larger = (item > value) | ((item != item) & (value == value));
+        value = CHOOSE(larger, item, value);
+        *place = (larger & (int32_t)row) | (~larger & *place);
+    }
+    return value;
+}
+
 static void pool_sequences(const ft_call *call, int64_t task, int64_t tasks) {
     const ft_pool_sequences *s = &call->pool_sequences;
     const int64_t *offsets = s->offsets, width = s->columns;
@@ -157,9 +170,13 @@ static void pool_sequences(const ft_call *call, int64_t task, int64_t tasks) {
         const int64_t begin = offsets[sequence], end = offsets[sequence + 1];
         for (int64_t block = from; block < to; block++) {
             const int64_t count = width - block * VL;
+            const float *x = s->source + block * VL;
             vec value = ALL(s->empty);
-            if (begin < end) value = pool_rows_of(s->source + block * VL, width, begin, end, count, s->how, 0, -1);
+            veci place = (veci){0} - 1;
+            if (begin < end && s->places) value = largest_of(x, width, begin, end, count, &place);
+            else if (begin < end) value = pool_rows_of(x, width, begin, end, count, s->how, 0, -1);
             give(s->out + sequence * width + block * VL, value, count);
+            if (s->places) give((float *)s->places + sequence * width + block * VL, (vec)place, count);
         }
     }
 }
