@@ -87,10 +87,10 @@ def test_boxes_of_a_grid_are_constants(type: str) -> None:
     [
         ((2, 3, 9, 7), (5, 3, 3, 2), {"strides": [2, 1], "paddings": [1, 0, 2, 1], "dilations": [1, 2]}),
         ((1, 8, 6, 6), (12, 2, 3, 3), {"groups": 4, "paddings": [1, 1]}),
-        ((2, 6, 7, 7), (6, 1, 3, 3), {"groups": 6, "strides": [2, 2], "type": "depthwise_conv2d"}),
+        ((2, 6, 7, 7), (12, 1, 3, 3), {"groups": 6, "strides": [2, 2], "type": "depthwise_conv2d"}),
         ((1, 1, 5, 5), (4, 1, 1, 1), {"strides": [3, 3]}),
     ],
-    ids=["uneven", "groups", "depthwise", "one channel"],
+    ids=["uneven", "groups", "two filters for each channel", "one channel"],
 )
 def test_convolutions(shape: Any, filters: Any, attrs: dict[str, Any]) -> None:
     net = Net()

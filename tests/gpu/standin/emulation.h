@@ -14,6 +14,8 @@ static ft_place threadIdx, blockIdx, blockDim, gridDim;
 #define __shared__ static
 #define __syncthreads ft_wait
 typedef unsigned long long ft_word;
+struct alignas(16) float4 { float x, y, z, w; };
+struct alignas(8) ushort4 { unsigned short x, y, z, w; };
 
 #define FT_EMULATED
 static inline float __uint_as_float(unsigned bits) { float x; memcpy(&x, &bits, 4); return x; }

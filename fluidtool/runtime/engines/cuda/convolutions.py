@@ -1,4 +1,4 @@
-"""Convolutions of images, and what follows them: by cuDNN at once where it takes that."""
+"""Convolutions of images, and what follows them: by cuDNN at once where it takes that; each channel by itself in a kernel."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fluidtool.runtime.engines.cuda.calls import Choice, Convolution, Launch, Place, Pointer, channels_last
+from fluidtool.runtime.engines.cuda.depthwise import convolve_depthwise, is_depthwise
 from fluidtool.runtime.engines.cuda.lowering import TENSOR_CORES, Lowering, lowers, need_cudnn
 from fluidtool.runtime.engines.cuda.sources import RELU6, Source
 from fluidtool.runtime.graph.importers.registry import GELU, LEAKY, SIGMOID, SWISH, TANH
@@ -17,8 +18,11 @@ from fluidtool.runtime.graph.ir import NONE, RELU, Node, Shape
 
 @lowers("conv")
 def _convolution(low: Lowering, node: Node) -> None:
-    need_cudnn(low)
     x, attrs, shape = node.inputs[0], node.attrs, node.output.shape
+    if is_depthwise(x.shape, attrs["weights"].shape):
+        convolve_depthwise(low, node, scaled_filters(node, 0))
+        return
+    need_cudnn(low)
     weights = scaled_filters(node, 0)
     half = low.half if takes_halves(x.shape, weights.shape) else ""
     filters = (low.weights if half else low.constant)(np.ascontiguousarray(weights.transpose(0, 2, 3, 1)))
