@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import itertools
 import json
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +116,9 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
         "--trained", nargs="+", choices=TRAINED, default=tuple(TRAINED), help="only these, of `training`"
     )
     parser.add_argument("--peers", nargs="+", default=(), metavar="NAME", help="only these engines beside ours")
-    parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu", help="gpu: latency on a GPU alone (gpu.py)")
+    parser.add_argument(
+        "--device", choices=("cpu", "gpu"), default="cpu", help="gpu: on a GPU alone (gpu.py, gpu_training.py)"
+    )
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--burst", type=float, default=0.4, help="seconds that an engine measures in a round")
     parser.add_argument("--cold", type=int, default=3, help="cold processes that a median is taken of")
@@ -141,9 +144,15 @@ def main(given: Sequence[str] | None = None) -> int:
     """Measure, print, keep."""
     options = arguments(given)
     if options.device == "gpu":
-        from benchmarks.gpu import measured
+        from benchmarks import gpu, gpu_training
 
-        for row in measured(options.networks, options.models, options.rounds, wanted=options.peers):
+        rows: Iterable[dict[str, Any]] = ()
+        if "latency" in options.parts:
+            rows = gpu.measured(options.networks, options.models, options.rounds, wanted=options.peers)
+        if "training" in options.parts:
+            names = [name for name in options.trained if name in gpu_training.TRAINED]
+            rows = itertools.chain(rows, gpu_training.measured(names, options.rounds, options.peers))
+        for row in rows:
             print(json.dumps(row), flush=True)
         return 0
     os.environ["FLUIDTOOL_THREADS"] = str(options.threads)
