@@ -123,7 +123,7 @@ def torch_way(name: str, build: Callable[..., Any], batch: int, captured: bool) 
 
     def replay() -> None:
         """One step. The graph has addresses only, and the next capture would free what nobody keeps."""
-        assert optimizers and inputs
+        assert step is not None
         graph.replay()
 
     return replay
