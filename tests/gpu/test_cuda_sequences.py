@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.gpu.test_cuda_regions import check, compiled
+from fluidtool.runtime.engines.cuda.calls import Launch
+from tests.gpu.test_cuda_regions import check, compiled, on_gpu
 from tests.runtime.native.checking import Net
 from tests.runtime.native.test_detection import decoded, yolo
 from tests.runtime.native.test_sequences import gru, lstm, projected_lstm, sequences, small
@@ -28,7 +30,46 @@ def test_lstm(lengths: list[int], attrs: dict[str, Any]) -> None:
     net = Net()
     kinds = check(net, lstm(net, sequences(net, lengths, 4 * 5), 5, **attrs), rtol=2e-5)
     steps = max(lengths)
-    assert kinds == ["pack", "lstm", *["Product", "lstm"] * (steps - 1)]
+    assert kinds == ["pack", *["lstm"] * steps]
+
+
+@pytest.mark.parametrize("rows", [1, 8])
+@pytest.mark.parametrize("size", [1, 8, 9, 33, 264, 300])
+def test_steps_of_few_rows_are_one_call_each(rows: int, size: int) -> None:
+    """Sizes below, at and beyond what a block has: 8 units, 32 slices of 8 terms."""
+    net = Net()
+    kinds = check(net, lstm(net, sequences(net, [3] * rows, 4 * size), size, peepholes=True), rtol=2e-5)
+    assert kinds == ["pack", *["lstm"] * 3]
+
+
+def test_steps_of_many_rows_are_a_product_and_a_kernel_until_few_are_left() -> None:
+    net = Net()
+    kinds = check(net, lstm(net, sequences(net, [2] * 5 + [4] * 4, 4 * 9), 9), rtol=2e-5)
+    assert kinds == ["pack", "lstm", "Product", "lstm", "lstm", "lstm"]
+
+
+def test_one_call_for_a_step_gives_the_same_bits_every_time() -> None:
+    net = Net()
+    name = lstm(net, sequences(net, [5, 3], 4 * 40), 40)
+    assert on_gpu(net, name)[0].tobytes() == on_gpu(net, name)[0].tobytes()
+
+
+@pytest.mark.parametrize("layer", [lstm, gru])
+def test_what_a_step_reads_from_other_blocks_is_not_written(layer: Any) -> None:
+    """Blocks of a kernel run at once, unlike those of the stand-in."""
+    net = Net()
+    width = 4 if layer is lstm else 3
+    check(net, layer(net, sequences(net, [4, 3], width * 9), 9), rtol=2e-5)
+    steps = [call for call in compiled(net).calls if isinstance(call, Launch) and "slice" in call.source]
+    assert len(steps) == (3 if layer is lstm else 6)
+    for call in steps:
+        state = re.search(r"found.r. \+= (p\d+)", call.source)
+        names = re.findall(r"(const )?[a-z]+\* (p\d+|out)[,)]", call.source)
+        given = {
+            name: (pointer.buffer, bool(const)) for (const, name), pointer in zip(names, call.pointers, strict=True)
+        }
+        assert state is not None
+        assert given[state[1]][0] not in {buffer for buffer, const in given.values() if not const}
 
 
 def test_lstm_with_other_activations() -> None:
@@ -58,7 +99,18 @@ def test_gru(lengths: list[int], initial: bool, attrs: dict[str, Any]) -> None:
     net = Net()
     gates = sequences(net, lengths, 3 * 5)
     first = net.data(of=small(net, len(lengths), 5)) if initial else ""
-    check(net, gru(net, gates, 5, first=first, **attrs), rtol=2e-5)
+    kinds = check(net, gru(net, gates, 5, first=first, **attrs), rtol=2e-5)
+    steps = ["reset", "gru"] * (max(lengths) - 1)
+    assert kinds[kinds.index("pack") + 1 :] == (["each", "reset", "gru"] if initial else ["gru"]) + steps
+
+
+@pytest.mark.parametrize("rows", [1, 8, 9])
+@pytest.mark.parametrize("size", [1, 16, 33, 260])
+def test_steps_of_gru_by_rows(rows: int, size: int) -> None:
+    net = Net()
+    kinds = check(net, gru(net, sequences(net, [2] * rows, 3 * size), size), rtol=2e-5)
+    step = ["reset", "gru"] if rows <= 8 else ["Product", "reset", "Product", "gru"]
+    assert kinds == ["pack", "gru", *step]
 
 
 @pytest.mark.parametrize("origin", [False, True])

@@ -19,9 +19,12 @@ from tests.gpu.nvrtc import ABSENT, faults, nvrtc
 from tests.gpu.test_cuda_recurrent_steps import LAYERS
 from tests.gpu.test_cuda_recurrent_steps import batch as some_sequences
 from tests.gpu.test_cuda_recurrent_steps import network as sequences_with
+from tests.gpu.test_cuda_regions import on_gpu
 from tests.gpu.test_cuda_tables import batch as rows_of_tables
 from tests.gpu.test_cuda_tables import two_tables
 from tests.gpu.test_training_steps import OPTIMIZERS, Job, attention, words
+from tests.runtime.native.checking import Net
+from tests.runtime.native.test_sequences import gru, lstm, sequences
 from tests.support.golden import names_in
 
 if nvrtc() is None:
@@ -123,6 +126,16 @@ def test_kernels_of_sorted_tables(optimizer: str, architecture: str, generated: 
 def test_kernels_of_layers_of_sequences(name: str, architecture: str, generated: list[str]) -> None:
     Job(sequences_with(LAYERS[name]), OPTIMIZERS["sgd"]).step(some_sequences(0))
     assert generated and [faults(each, architecture) for each in generated] == [""] * len(generated)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("layer", [lstm, gru])
+@pytest.mark.parametrize("rows", [1, 8])
+def test_kernels_of_steps_with_their_products(rows: int, layer: Any, architecture: str, generated: list[str]) -> None:
+    net = Net()
+    on_gpu(net, layer(net, sequences(net, [2] * rows, (4 if layer is lstm else 3) * 264), 264))
+    (text,) = generated
+    assert "const int k = slice *" in text and faults(text, architecture) == ""
 
 
 def test_kernels_of_random_programs(generated: list[str]) -> None:

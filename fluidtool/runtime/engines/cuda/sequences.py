@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from fluidtool.records import dataclass
 from fluidtool.runtime.engines.cuda.calls import Buffer, Matrix, Place, Pointer, Product
 from fluidtool.runtime.engines.cuda.lowering import Lowering, lowers, need_cublaslt, threads_for
+from fluidtool.runtime.engines.cuda.recurrences import OfSums, Recurrence, Step, of_step, recurrent_step, steps_of
 from fluidtool.runtime.engines.cuda.sources import FUNCTIONS, THREADS, Source, number
 from fluidtool.runtime.graph.importers.registry import SIGMOID
 from fluidtool.runtime.graph.ir import Node, Value
@@ -138,44 +138,9 @@ def packed_gates(low: Lowering, node: Node, columns: int, bias: Any, rows: Buffe
     return gates
 
 
-def recurrent(
-    low: Lowering, state: Buffer, width: int, weights: Buffer, gates: Pointer, step: int, alive: int, columns: int
-) -> None:
-    """gates += state · weights, for the rows of one step, in place."""
-    out = Matrix(gates, step)
-    low.calls.append(
-        Product(Matrix(Pointer(state), width), Matrix(Pointer(weights), columns), out, alive, width, columns, added=out)
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """A step of sequences, longest first: how many are alive, and where that number is (for kernels that are alike)."""
-
-    number: int
-    alive: int
-    place: Pointer
-
-
-def steps_of(low: Lowering, starts: Any) -> list[Step]:
-    """The steps, by the first packed row of each and the end of the last one."""
-    alive = np.diff(starts)
-    table = low.constant(alive)
-    return [Step(number, int(count), Pointer(table, number)) for number, count in enumerate(alive)]
-
-
-def of_step(low: Lowering, step: Step, size: int, out: Place, text: Callable[[Source], list[str]], prefix: str) -> None:
-    """A kernel with a thread for each unit of each row that is alive; `row` and `unit` say which."""
-    src, alive = Source(low), step.alive
-    at = src.thread(f"(int){src.pointer(step.place.buffer, step.place.offset)}[0] * {size}")
-    src.lines.append(f"const int row = {at} / {size}, unit = {at} % {size};")
-    src.lines += text(src)
-    low.calls.append(src.launch(out, -(-alive * size // THREADS), THREADS, prefix))
-
-
 @lowers("lstm")
 def _lstm(low: Lowering, node: Node) -> None:
-    """Step by step: a product that is added to the gates, and a kernel for the cells; a projection is one more of each."""
+    """Step by step: the gates' product and a kernel for the cells, or one that does both; a projection is one more of each."""
     need_cublaslt(low)
     attrs, sequences = node.attrs, len(node.attrs["offsets"]) - 1
     fed_back, size = attrs["weights"].shape[0], attrs["weights"].shape[1] // 4
@@ -185,26 +150,32 @@ def _lstm(low: Lowering, node: Node) -> None:
     gates = packed_gates(low, node, 4 * size, bias[: 4 * size], order)
     out, cells, hidden = low.new(node.output), Buffer(sequences * size), Buffer(sequences * size)
     projection = attrs.get("projection")
-    state = hidden if projection is None else Buffer(sequences * fed_back)
+    # without a projection a step reads the states of one buffer and writes the other
+    state = Buffer(sequences * fed_back)
     projected = None if projection is None else low.constant(np.asarray(projection, np.float32))
     for step, start in zip(steps_of(low, starts), starts.tolist(), strict=False):
-        first = Pointer(gates.buffer, start * 4 * size)
-        if step.number:
-            recurrent(low, state, fed_back, weights, first, 4 * size, step.alive, 4 * size)
+        first, before = Pointer(gates.buffer, start * 4 * size), Matrix(Pointer(state), fed_back)
+        recurrence = Recurrence(
+            Matrix(first, 4 * size), before if step.number else None, Matrix(Pointer(weights), 4 * size), fed_back, 4
+        )
         bound = attrs.get("bounds", (0.0, 0.0))[0]
         cell = _Cell(size, attrs["activations"], bound, bias[4 * size :], step.number > 0)
         target = out if projection is None else Place(hidden, (size, 1))
 
-        def text(src: Source, cell: _Cell = cell, first: Pointer = first, start: int = start) -> list[str]:
-            lines = cell.lines(src, first, cells)
+        def text(
+            src: Source, sums: Sequence[str], cell: _Cell = cell, start: int = start, hidden: Buffer = hidden
+        ) -> list[str]:
+            lines = cell.lines(src, sums, cells)
             if projection is not None:
                 return [*lines, f"out[row * {size} + unit] = h;"]
             where = f"(int){src.pointer(order, start)}[row]"
             kept = f"{src.writable(hidden)}[row * {size} + unit] = h;"
             return [*lines, kept, f"out[{where} * {size} + unit] = h;"]
 
-        of_step(low, step, size, target, text, "lstm")
-        if projected is not None:
+        recurrent_step(low, step, size, target, recurrence, text, "lstm")
+        if projected is None:
+            state, hidden = hidden, state
+        else:
             low.calls.append(
                 Product(
                     Matrix(Pointer(hidden), size), Matrix(Pointer(projected), fed_back), Matrix(Pointer(state), fed_back),
@@ -238,11 +209,10 @@ class _Cell:
         self.size, self.bound, self.peepholes, self.has_before = size, bound, peepholes, has_before
         self.gate, self.cell, self.candidate = activations[:3]
 
-    def lines(self, src: Source, gates: Pointer, cells: Buffer) -> list[str]:
-        """Statements that compute the hidden state `h`, and keep the cell state."""
-        size, source = self.size, src.pointer(gates.buffer, gates.offset)
+    def lines(self, src: Source, sums: Sequence[str], cells: Buffer) -> list[str]:
+        """Statements that compute the hidden state `h` from the sums of the gates, and keep the cell state."""
+        size = self.size
         state = f"{src.writable(cells)}[row * {size} + unit]"
-        sums = [f"{source}[row * {4 * size} + {k * size} + unit]" for k in range(4)]
         if len(self.peepholes):
             table = src.table(self.peepholes)
             looks = [f" + {what} * {table}[{k * size} + unit]" for k, what in enumerate(("before", "before", "c"))]
@@ -263,7 +233,7 @@ class _Cell:
 
 @lowers("gru")
 def _gru(low: Lowering, node: Node) -> None:
-    """Step by step: the gates' product and kernel, then those of the candidate. Gates stand as update, reset, candidate."""
+    """Step by step: product and kernel of the gates, then of the candidate; or a call each. Gates are update, reset, candidate."""
     need_cublaslt(low)
     attrs, size = node.attrs, node.attrs["weights"].shape[0]
     starts, rows = packed_rows(attrs["offsets"], attrs["reverse"])
@@ -283,28 +253,36 @@ def _gru(low: Lowering, node: Node) -> None:
 
         low.elementwise(Place(hidden, (size, 1)), value.shape, taken)
     for step, start in zip(steps_of(low, starts), starts.tolist(), strict=False):
-        alive, at = step.alive, start * 3 * size
+        at = start * 3 * size
         has_before = step.number > 0 or len(node.inputs) > 1
+        both, candidate = (Matrix(Pointer(gates.buffer, at + skipped), 3 * size) for skipped in (0, 2 * size))
+        state = None
         if has_before:
-            recurrent(low, hidden, size, for_gates, Pointer(gates.buffer, at), 3 * size, alive, 2 * size)
-            of_step(low, step, size, Place(reset, (size, 1)), _resets(size, attrs, gates.buffer, at, hidden), "reset")
-            recurrent(low, reset, size, for_candidate, Pointer(gates.buffer, at + 2 * size), 3 * size, alive, size)
-        text = _gru_cell(size, attrs, Pointer(gates.buffer, at), hidden, Pointer(order, start), has_before)
-        of_step(low, step, size, out, text, "gru")
+            of_gates = Recurrence(both, Matrix(Pointer(hidden), size), Matrix(Pointer(for_gates), 2 * size), size, 2)
+            update = both.pointer if of_gates.is_one_call(step) else None
+            text = _resets(size, attrs, hidden, update)
+            recurrent_step(low, step, size, Place(reset, (size, 1)), of_gates, text, "reset")
+            state = Matrix(Pointer(reset), size)
+        of_candidate = Recurrence(candidate, state, Matrix(Pointer(for_candidate), size), size, 1)
+        text = _gru_cell(size, attrs, both.pointer, hidden, Pointer(order, start), has_before)
+        recurrent_step(low, step, size, out, of_candidate, text, "gru")
 
 
-def _resets(size: int, attrs: Any, gates: Buffer, at: int, hidden: Buffer) -> Callable[[Source], list[str]]:
-    def text(src: Source) -> list[str]:
-        gate = function(attrs["activations"][0], f"{src.pointer(gates, at)}[row * {3 * size} + {size} + unit]")
-        return [f"out[row * {size} + unit] = {gate} * {src.pointer(hidden)}[row * {size} + unit];"]
+def _resets(size: int, attrs: Any, hidden: Buffer, update: Pointer | None) -> OfSums:
+    """The reset states; the sums of the update gates, too, where they are not in memory yet."""
+
+    def text(src: Source, sums: Sequence[str]) -> list[str]:
+        gate = function(attrs["activations"][0], sums[1])
+        lines = [f"out[row * {size} + unit] = {gate} * {src.pointer(hidden)}[row * {size} + unit];"]
+        if update is None:
+            return lines
+        return [*lines, f"{src.writable(update.buffer, update.offset)}[row * {3 * size} + unit] = {sums[0]};"]
 
     return text
 
 
-def _gru_cell(
-    size: int, attrs: Any, gates: Pointer, hidden: Buffer, order: Pointer, has_before: bool
-) -> Callable[[Source], list[str]]:
-    def text(src: Source) -> list[str]:
+def _gru_cell(size: int, attrs: Any, gates: Pointer, hidden: Buffer, order: Pointer, has_before: bool) -> OfSums:
+    def text(src: Source, sums: Sequence[str]) -> list[str]:
         source, state = src.pointer(gates.buffer, gates.offset), f"{src.writable(hidden)}[row * {size} + unit]"
         gate, candidate = attrs["activations"]
         if has_before:
@@ -313,7 +291,7 @@ def _gru_cell(
             result = "c - u * c" if attrs["origin"] else "u * c"
         return [
             f"const float u = {function(gate, f'{source}[row * {3 * size} + unit]')};",
-            f"const float c = {function(candidate, f'{source}[row * {3 * size} + {2 * size} + unit]')};",
+            f"const float c = {function(candidate, sums[0])};",
             f"const float b = {state if has_before else '0.0f'}, h = {result};",
             f"{state} = h;",
             f"out[(int){src.pointer(order.buffer, order.offset)}[row] * {size} + unit] = h;",

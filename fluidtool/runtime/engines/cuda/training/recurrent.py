@@ -12,7 +12,8 @@ from fluidtool.ir import Operator
 from fluidtool.records import dataclass
 from fluidtool.runtime.engines.cuda.calls import Buffer, Matrix, Place, Pointer, Product
 from fluidtool.runtime.engines.cuda.lowering import Lowering, lowers, need_cublaslt
-from fluidtool.runtime.engines.cuda.sequences import function, of_step, packed_rows, steps_of
+from fluidtool.runtime.engines.cuda.recurrences import OfSums, Recurrence, of_step, recurrent_step, steps_of
+from fluidtool.runtime.engines.cuda.sequences import function, packed_rows
 from fluidtool.runtime.engines.cuda.sources import THREADS, Source
 from fluidtool.runtime.engines.cuda.training.building import StepBuilder, imports_step
 from fluidtool.runtime.engines.cuda.training.sequences import taken
@@ -176,13 +177,11 @@ def _lower_lstm(low: Lowering, node: Node) -> None:
     for step in steps:
         here = Place(out.buffer, (width, 1), out.offset + starts[step.number] * width)
         before = Pointer(out.buffer, out.offset + starts[step.number - 1] * width) if step.number else first
-        if before is not None:
-            state = Matrix(Pointer(before.buffer, before.offset + 5 * size), width)
-            gates = Matrix(here.pointer, width)
-            weight = Matrix(weights.pointer, 4 * size)
-            low.calls.append(Product(state, weight, gates, step.alive, size, 4 * size, added=gates))
+        state = None if before is None else Matrix(Pointer(before.buffer, before.offset + 5 * size), width)
+        weight = Matrix(weights.pointer, 4 * size)
+        recurrence = Recurrence(Matrix(here.pointer, width), state, weight, size, 4)
         text = _lstm_step(size, node.attrs["activations"], before, peepholes)
-        of_step(low, step, size, here, text, "lstm")
+        recurrent_step(low, step, size, here, recurrence, text, "lstm")
 
 
 def _first_row(low: Lowering, node: Node, initial: Sequence[Value], part: int) -> Pointer | None:
@@ -212,12 +211,11 @@ Lines = Callable[[Source], list[str]]
 Before = tuple[Place, int]  # a matrix of states, and its row where those of a step begin
 
 
-def _lstm_step(size: int, activations: Sequence[int], before: Pointer | None, bias: Place | None) -> Lines:
+def _lstm_step(size: int, activations: Sequence[int], before: Pointer | None, bias: Place | None) -> OfSums:
     gate, cell, candidate = activations
 
-    def text(src: Source) -> list[str]:
-        sums = [f"out[o + {number * size}]" for number in range(4)]
-        old = "0.0f"
+    def text(src: Source, given: Sequence[str]) -> list[str]:
+        sums, old = list(given), "0.0f"
         if before is not None:
             old = f"{src.pointer(before.buffer, before.offset)}[o + {4 * size}]"
         if bias is not None:
@@ -411,31 +409,34 @@ def _lower_gru(low: Lowering, node: Node) -> None:
         row = Pointer(out.buffer, out.offset + starts[step.number - 1] * width) if step.number else first
         before = None if row is None else Pointer(row.buffer, row.offset + 4 * size)
         if before is not None:
-            sums = Matrix(here.pointer, width)
-            low.calls.append(Product(Matrix(before, width), for_gates, sums, step.alive, size, 2 * size, added=sums))
-            of_step(low, step, size, here, _gru_reset(size, node.attrs["activations"][0], before), "reset")
-            state, sums = (Matrix(Pointer(here.buffer, here.offset + part * size), width) for part in (3, 2))
-            low.calls.append(Product(state, for_candidate, sums, step.alive, size, size, added=sums))
+            of_gates = Recurrence(Matrix(here.pointer, width), Matrix(before, width), for_gates, size, 2)
+            text = _gru_reset(size, node.attrs["activations"][0], before, of_gates.is_one_call(step))
+            recurrent_step(low, step, size, here, of_gates, text, "reset")
+        reset, candidate = (Matrix(Pointer(here.buffer, here.offset + part * size), width) for part in (3, 2))
+        of_candidate = Recurrence(candidate, None if before is None else reset, for_candidate, size, 1)
         text = _gru_step(size, node.attrs["activations"], before, node.attrs["origin"])
-        of_step(low, step, size, here, text, "gru")
+        recurrent_step(low, step, size, here, of_candidate, text, "gru")
 
 
-def _gru_reset(size: int, gate: int, before: Pointer) -> Lines:
-    def text(src: Source) -> list[str]:
+def _gru_reset(size: int, gate: int, before: Pointer, keeps_update: bool) -> OfSums:
+    """The reset gates and states; the sums of the update gates, too, where they are not in memory yet."""
+
+    def text(src: Source, sums: Sequence[str]) -> list[str]:
         old = f"{src.pointer(before.buffer, before.offset)}[o]"
         return [
             f"const int o = row * {5 * size} + unit;",
-            f"const float r = {function(gate, f'out[o + {size}]')};",
+            f"const float r = {function(gate, sums[1])};",
+            *([f"out[o] = {sums[0]};"] if keeps_update else []),
             f"out[o + {size}] = r; out[o + {3 * size}] = r * {old};",
         ]
 
     return text
 
 
-def _gru_step(size: int, activations: Sequence[int], before: Pointer | None, origin: bool) -> Lines:
+def _gru_step(size: int, activations: Sequence[int], before: Pointer | None, origin: bool) -> OfSums:
     gate, candidate = activations
 
-    def text(src: Source) -> list[str]:
+    def text(src: Source, sums: Sequence[str]) -> list[str]:
         lines = [f"const int o = row * {5 * size} + unit;"]
         if before is None:
             reset = function(gate, f"out[o + {size}]")
@@ -444,7 +445,7 @@ def _gru_step(size: int, activations: Sequence[int], before: Pointer | None, ori
         result = "c + u * (before - c)" if origin else "before + u * (c - before)"
         return [
             *lines,
-            f"const float u = {function(gate, 'out[o]')}, c = {function(candidate, f'out[o + {2 * size}]')};",
+            f"const float u = {function(gate, 'out[o]')}, c = {function(candidate, sums[0])};",
             f"const float before = {old};",
             f"out[o] = u; out[o + {2 * size}] = c; out[o + {4 * size}] = {result};",
         ]
