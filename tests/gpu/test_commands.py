@@ -56,7 +56,7 @@ def test_version_names_the_gpus() -> None:
 
 
 @pytest.mark.parametrize(
-    ("switch", "said"), [("0", "off: it has never run on a GPU; FLUIDTOOL_CUDA=1"), ("1", "on, for regions")]
+    ("switch", "said"), [("0", "off; FLUIDTOOL_CUDA=1"), ("1", "on, for regions")]
 )
 def test_version_says_whether_regions_run_as_graphs_and_why(
     switch: str, said: str, monkeypatch: pytest.MonkeyPatch

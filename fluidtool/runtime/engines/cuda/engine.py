@@ -133,7 +133,7 @@ def missing(library: str) -> str | None:
 def state() -> str:
     """Whether the engine is used on a GPU, and why, in a line."""
     if not switched_on():
-        return f"off: it has never run on a GPU; {SWITCH}=1 switches it on"
+        return f"off; {SWITCH}=1 switches it on"
     without = [f"without {PACKAGES[name]} ({why:.80})" for name in PACKAGES if (why := missing(name)) is not None]
     precision = os.environ.get(PRECISION) or "float32"
     kept = f"{precision} in memory, except for parameters that are trained, their gradients and sums"
