@@ -117,7 +117,7 @@ class TestAdmission:
             client = connect(proxies.endpoint, 0, Options(retry_times=repetitions))
             if reached:
                 assert client.get("w").shape() == [3]  # type: ignore[union-attr]
-                assert type(way(client)).__name__ == "Line" and len(asked) == 2
+                assert type(way(client)).__name__ == "Line" and len(asked) in range(2, 2 + repetitions)
             else:
                 with pytest.raises(Gone, match="offers no socket"):
                     client.get("w")
