@@ -55,9 +55,7 @@ def test_version_names_the_gpus() -> None:
     assert "gpu:0 a stand-in for a GPU, gpu:1 a stand-in for a GPU" in call("version", "--verbose").output
 
 
-@pytest.mark.parametrize(
-    ("switch", "said"), [("0", "off; FLUIDTOOL_CUDA=1"), ("1", "on, for regions")]
-)
+@pytest.mark.parametrize(("switch", "said"), [("0", "off; FLUIDTOOL_CUDA=1"), ("1", "on, for regions")])
 def test_version_says_whether_regions_run_as_graphs_and_why(
     switch: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
