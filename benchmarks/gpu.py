@@ -40,18 +40,16 @@ def measured(
     for name in names:
         write(networks[name], folder / name)
         for batch in BATCHES if name != "lstm" else BATCHES[:1]:
-            ways, missing = ways_of(name, networks[name], folder / name, batch, wanted)
-            host = {way: host_microseconds(go) for way, go in ways.items() if way.startswith("fluidtool")}
-            yield {"network": name, "batch": batch, **timed(ways, rounds), "host_us": host, "not_run": missing}
+            yield {
+                "network": name,
+                "batch": batch,
+                **compared(ways_of(name, networks[name], folder / name, batch), rounds, wanted),
+            }
 
 
-def ways_of(
-    name: str, network: Network, folder: Path, batch: int, wanted: Sequence[str]
-) -> tuple[dict[str, Go], dict[str, str]]:
-    """What runs a network, by name, and the reasons why others do not. wanted: only these, if there are any."""
-    ways: dict[str, Go] = {}
-    missing: dict[str, str] = {}
-    for way, make in {
+def ways_of(name: str, network: Network, folder: Path, batch: int) -> dict[str, Callable[[], Go]]:
+    """What makes ready to run a network, by name."""
+    return {
         "fluidtool, cupy": lambda: fluidtool_way(network, folder, batch, "0"),
         "fluidtool, graphs": lambda: fluidtool_way(network, folder, batch, "1"),
         "fluidtool, graphs, bf16": lambda: fluidtool_way(network, folder, batch, "1", "bf16"),
@@ -59,14 +57,22 @@ def ways_of(
         "torch, eager, bf16": lambda: torch_way(name, batch, compiled=False, half=True),
         "torch, compiled": lambda: torch_way(name, batch, compiled=True),
         "torch, compiled, bf16": lambda: torch_way(name, batch, compiled=True, half=True),
-    }.items():
+    }
+
+
+def compared(ways: Mapping[str, Callable[[], Go]], rounds: int, wanted: Sequence[str]) -> dict[str, Any]:
+    """Milliseconds by way, microseconds of the host, and why others were not run. wanted: only these, if there are any."""
+    ready: dict[str, Go] = {}
+    missing: dict[str, str] = {}
+    for way, make in ways.items():
         if wanted and way not in wanted:
             continue
         try:
-            ways[way] = make()
+            ready[way] = make()
         except Exception as error:  # one that fails is told, the others are measured
             missing[way] = f"{type(error).__name__}: {error}"
-    return ways, missing
+    host = {way: host_microseconds(go) for way, go in ready.items() if way.startswith("fluidtool")}
+    return {**timed(ready, rounds), "host_us": host, "not_run": missing}
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from typing import Any
 
 import fluidtool.fluid as fluid
 from benchmarks import training_networks
-from benchmarks.gpu import PRECISION, SWITCH, Go, host_microseconds, switched, timed
+from benchmarks.gpu import PRECISION, SWITCH, Go, compared, switched
 from benchmarks.torch_worker import SEED, Batch
 from benchmarks.training_worker import draw_apart
 from fluidtool.tensor import LoDTensor
@@ -25,31 +25,18 @@ def measured(names: Sequence[str], rounds: int, wanted: Sequence[str] = ()) -> I
     """A row for each network: milliseconds by way, and why others were not run. wanted: only these, if there are any."""
     for name in names:
         build, batch = training_networks.NETWORKS[name]
-        ways, missing = ways_of(name, build, MANY * batch, wanted)
-        host = {way: host_microseconds(go) for way, go in ways.items() if way.startswith("fluidtool")}
-        yield {"network": name, "batch": MANY * batch, **timed(ways, rounds), "host_us": host, "not_run": missing}
+        yield {"network": name, "batch": MANY * batch, **compared(ways_of(name, build, MANY * batch), rounds, wanted)}
 
 
-def ways_of(
-    name: str, build: Callable[..., Any], batch: int, wanted: Sequence[str]
-) -> tuple[dict[str, Go], dict[str, str]]:
-    """What trains a network, by name, and the reasons why others do not."""
-    ways: dict[str, Go] = {}
-    missing: dict[str, str] = {}
-    for way, make in {
+def ways_of(name: str, build: Callable[..., Any], batch: int) -> dict[str, Callable[[], Go]]:
+    """What makes ready to train a network, by name."""
+    return {
         "fluidtool, cupy": lambda: fluidtool_way(build, batch, "0", "float32"),
         "fluidtool, graphs": lambda: fluidtool_way(build, batch, "1", "float32"),
         "fluidtool, graphs, bf16": lambda: fluidtool_way(build, batch, "1", "bf16"),
         "torch, eager": lambda: torch_way(name, build, batch, captured=False),
         "torch, graph": lambda: torch_way(name, build, batch, captured=True),
-    }.items():
-        if wanted and way not in wanted:
-            continue
-        try:
-            ways[way] = make()
-        except Exception as error:  # one that fails is told, the others are measured
-            missing[way] = f"{type(error).__name__}: {error}"
-    return ways, missing
+    }
 
 
 def fluidtool_way(build: Callable[..., Any], batch: int, switch: str, precision: str) -> Go:

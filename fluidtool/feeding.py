@@ -28,8 +28,8 @@ def check_value(var: Variable, value: Any) -> None:
     """
     if isinstance(value, (LoDTensorArray, SelectedRows, list, tuple)) or var.type != VarType.LOD_TENSOR:
         return
-    array = value.array if isinstance(value, LoDTensor) and value.array is not None else value
-    found = (value.numpy() if isinstance(array, LoDTensor) else array).dtype  # an array on a GPU stays there
+    array = value.array if isinstance(value, LoDTensor) else value
+    found = (value.numpy() if array is None else array).dtype  # an array on a GPU stays there
     try:
         dtype = var_type_of(found)
     except ArgumentTypeError as error:
