@@ -109,7 +109,7 @@ after --fetch and --targets ('fluidtool completion bash').""",
 --engine onnxruntime  pip install 'fluidtool[onnxruntime]'
 --engine openvino     pip install 'fluidtool[openvino]'
 --device gpu          cupy, one operator at a time, on an NVIDIA GPU; with
-                      FLUIDTOOL_CUDA=1 the engine cuda: whole regions as CUDA graphs
+                      FLUIDTOOL_CUDA=1 the engine cuda: regions as CUDA graphs
 --threads N           threads of the engine, by default one per processor
 
 The native engine is built at installation if there is a C compiler; 'fluidtool
