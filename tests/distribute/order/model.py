@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import cache
 from itertools import product
 from typing import TypeVar
 
@@ -63,6 +64,9 @@ class Link:
 
     next: int = 0
     taken: int = 0
+
+
+Links = tuple[tuple[Link, ...], ...]  # by trainer, then server
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +122,10 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A job at one moment. links: by trainer, then server; breaks: how many links may still break."""
+    """A job at one moment. breaks: how many links may still break."""
 
     servers: tuple[Server, ...]
-    links: tuple[tuple[Link, ...], ...]
+    links: Links
     breaks: int
 
 
@@ -134,6 +138,7 @@ class Job:
         self.calls = [[call for call in calls if call.server == number] for number in range(len(keeps))]
         links = tuple(tuple(Link() for _ in keeps) for _ in range(trainers))
         self._begin = State(tuple(Server() for _ in keeps), links, breaks)
+        self._turned, self._answers = cache(Server.turned), cache(Server.answered)  # servers have few states, jobs many
 
     def start(self) -> State:
         """What it begins with."""
@@ -157,9 +162,9 @@ class Job:
     def after(self, state: State) -> Iterator[State]:
         """Every state that may come next."""
         for number, server in enumerate(state.servers):
-            turned = server.turned(self.trainers)
+            turned = self._turned(server, self.trainers)
             if turned is not None:
-                yield replace(state, servers=_with(state.servers, number, turned))
+                yield State(_with(state.servers, number, turned), state.links, state.breaks)
         for trainer, number in product(range(self.trainers), range(len(self.keeps))):
             yield from self._after_link(state, trainer, number)
 
@@ -167,14 +172,14 @@ class Job:
         link, calls = state.links[trainer][number], self.calls[number]
         if state.breaks:
             for lost in range(self._surely_heard(state, trainer, number), link.next):
-                broken = self._with_link(state, trainer, number, replace(link, next=lost))
-                yield replace(broken, breaks=state.breaks - 1)
+                links = _with_link(state.links, trainer, number, Link(lost, link.taken))
+                yield State(state.servers, links, state.breaks - 1)
         if link.next < len(calls) and calls[link.next].position <= self._reach(state, trainer):
             server = self._answered(state.servers[number], trainer, calls[link.next], link)
             if server is not None:
                 ahead = Link(link.next + 1, max(link.taken, link.next + 1))
-                found = self._with_link(state, trainer, number, ahead)
-                yield replace(found, servers=_with(state.servers, number, server))
+                links = _with_link(state.links, trainer, number, ahead)
+                yield State(_with(state.servers, number, server), links, state.breaks)
 
     def _surely_heard(self, state: State, trainer: int, number: int) -> int:
         """How many answers of a link must have come: those to reads behind which the trainer has called again."""
@@ -186,7 +191,7 @@ class Job:
     def _answered(self, server: Server, trainer: int, posted: Posted, link: Link) -> Server | None:
         if link.next < link.taken and posted.asked not in READS:
             return server
-        found = server.answered(trainer, posted)
+        found = self._answers(server, trainer, posted)
         if found is not None and posted.asked in READS:
             wanted = self.gradients_until(posted.step - (posted.asked is Asked.ROWS))
             if server.summed != wanted:
@@ -203,10 +208,9 @@ class Job:
         )
         return min(unanswered, default=1 << 30)
 
-    @staticmethod
-    def _with_link(state: State, trainer: int, number: int, link: Link) -> State:
-        row = _with(state.links[trainer], number, link)
-        return replace(state, links=_with(state.links, trainer, row))
+
+def _with_link(links: Links, trainer: int, number: int, link: Link) -> Links:
+    return _with(links, trainer, _with(links[trainer], number, link))
 
 
 def _with(items: tuple[T, ...], index: int, item: T) -> tuple[T, ...]:
