@@ -2,11 +2,10 @@
 
 fluidtool beside every peer that is here - ONNX Runtime and OpenVINO of this interpreter, Paddle by the interpreters that
 PADDLE_1 and PADDLE_2 name (1.8.5 and 2.6), PyTorch by the one that TORCH names, or this one - on models built here, with
-random weights: latency in interleaved rounds, cold processes, starts of the command line, memory, networks of full size,
-training, growth of the cost; and which goals are met.
-A ratio is the median, over the rounds, of the time
-to that of the quickest peer of the same precision; `others` is the part of the processors that other programs used
-meanwhile. What is not run is said, with the reason. --keep writes the results into a folder, by date.
+random weights: latency in interleaved rounds, several executors at once, cold processes, starts of the command line,
+memory, networks of full size, training, growth of the cost; and which goals are met. A ratio is the median, over the
+rounds, of the time to that of the quickest peer of the same precision; `others` is the part of the processors that other
+programs used meanwhile. What is not run is said, with the reason. --keep writes the results into a folder, by date.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from typing import Any
 from benchmarks import full_models, growth, keeping
 from benchmarks.engines import engines, machine, processors
 from benchmarks.inference_networks import NETWORKS, write
-from benchmarks.latency import CASES, COLD, cold_processes, latency
+from benchmarks.latency import CASES, COLD, cold_processes, latency, throughput
 from benchmarks.rounds import ROOT, Engine
 from benchmarks.starts import command_line
 from benchmarks.tables import goals_table, tables
@@ -41,6 +40,14 @@ def latency_part(options: argparse.Namespace, present: Sequence[Engine]) -> list
     cases = [case for case in CASES if case[0] in options.networks]
     settings = options.rounds, options.burst, options.threads
     return [shown("latency", latency(case, options.models, present, *settings)) for case in cases]
+
+
+def throughput_part(options: argparse.Namespace, present: Sequence[Engine]) -> list[Any]:
+    if options.threads < 2:
+        return absent("throughput", "one thread is one executor")
+    names = [name for name in options.networks if name in COLD]
+    settings = options.rounds, options.burst, options.threads
+    return [shown("throughput", throughput(name, options.models, present, *settings)) for name in names]
 
 
 def cold_part(options: argparse.Namespace, present: Sequence[Engine]) -> list[Any]:
@@ -78,6 +85,7 @@ def growth_part(options: argparse.Namespace, present: Sequence[Engine]) -> list[
 
 PARTS: dict[str, Part] = {
     "latency": latency_part,
+    "throughput": throughput_part,
     "cold": cold_part,
     "starts": starts_part,
     "full": full_part,
@@ -160,7 +168,7 @@ def main(given: Sequence[str] | None = None) -> int:
     present, missing = engines(options.peers)
     for name, why in missing.items():
         absent(name, why)
-    if {"latency", "cold"} & set(options.parts):
+    if {"latency", "throughput", "cold"} & set(options.parts):
         for name in options.networks:
             write(NETWORKS[name], options.models / name)
     found: dict[str, Any] = {

@@ -1,9 +1,10 @@
 """fluidtool in the rounds of an inference benchmark (rounds.py):
 
-python -m benchmarks.inference_worker MODELDIR --bs N --threads N [--precision bf16|int8] [--cold].
+python -m benchmarks.inference_worker MODELDIR --bs N --threads N [--executors N] [--precision bf16|int8] [--cold].
 
 MODELDIR holds `model.pdmodel`, `model.pdiparams` and `io.npz` (`in_NAME`, `bs1_out_I`); with int8 the model below it runs
-(int8_models.py). `--cold` runs once and ends.
+(int8_models.py). `--executors`: so many threads run the model
+at once, each with threads of its own. `--cold` runs once and ends.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def arena(model: Any) -> int | None:
 
     work = model.executor.plan(model.program, model.fetches, True).block(0).work
     specializations = [each for item in work if isinstance(item, Region) for each in item.specializations.kept.values()]
-    sizes = [each.arena.nbytes for each in specializations if isinstance(each, NativeRegion)]
+    sizes = [each.frames[0].arena.nbytes for each in specializations if isinstance(each, NativeRegion)]
     return sum(sizes) if sizes else None
 
 
@@ -42,6 +43,7 @@ def main() -> None:
     parser.add_argument("model")
     parser.add_argument("--bs", type=int, default=1)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--executors", type=int, default=1)
     parser.add_argument("--precision", default="float32", choices=("float32", "bf16", "int8"), help="of the weights")
     parser.add_argument("--cold", action="store_true")
     args = parser.parse_args()
@@ -53,6 +55,7 @@ def main() -> None:
 
     import fluidtool
     from benchmarks.feeds import with_lod
+    from benchmarks.repeats import milliseconds
 
     of_8_bits = args.precision == "int8"  # another model, of float32
     path = os.path.join(args.model, *(["int8"] if of_8_bits else []), "model.pdmodel")
@@ -70,13 +73,9 @@ def main() -> None:
     now, most = resident()
     fields = {"load_s": loaded - start, "first_s": first - loaded, "rel_err": errors, "arena_bytes": arena(model)}
     print(json.dumps(fields | {"rss_mb": now, "rss_peak_mb": most}), flush=True)
+    runs = [lambda: model.run(feeds)] * args.executors  # threads may share a model
     for line in sys.stdin:
-        times = []
-        for _ in range(int(line)):
-            begin = time.perf_counter()
-            model.run(feeds)
-            times.append((time.perf_counter() - begin) * 1e3)
-        print(json.dumps(times), flush=True)
+        print(json.dumps(milliseconds(runs, int(line))), flush=True)
 
 
 main()

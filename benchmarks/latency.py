@@ -13,21 +13,30 @@ from benchmarks.inference_networks import NETWORKS
 from benchmarks.rounds import Absent, Engine, Worker, cold, median_ratio, take_turns
 
 COLD = ("resnet50", "mobilenet_v1", "bert_base", "lstm")
-"""The networks that whole processes run."""
+"""The networks that whole processes run, and several executors at once."""
 CASES = (("resnet50", 8), *((name, 1) for name in NETWORKS), ("se_resnext50", 2))
 PRECISIONS = {"bf16": ("resnet50", "mobilenet_v1", "bert_base"), "int8": ("resnet50", "mobilenet_v1", "slim_db")}
 """The networks that are measured with numbers of fewer bits: where weights and products are what counts."""
 
 
-def options_of(model: Path, batch: int, threads: int) -> tuple[str, ...]:
+def options_of(model: Path, batch: int, threads: int, executors: int = 1) -> tuple[str, ...]:
     """What inference_worker.py and peer_worker.py are told."""
-    return str(model), "--bs", str(batch), "--threads", str(threads)
+    return str(model), "--bs", str(batch), "--threads", str(threads), "--executors", str(executors)
 
 
 def latency(
-    case: tuple[str, int], folder: Path, present: Sequence[Engine], rounds: int, burst: float, threads: int
+    case: tuple[str, int],
+    folder: Path,
+    present: Sequence[Engine],
+    rounds: int,
+    burst: float,
+    threads: int,
+    executors: int = 1,
 ) -> dict[str, Any]:
-    """One network and batch: by engine the milliseconds, the ratio to the best peer of its precision, error, memory."""
+    """One network and batch: by engine the milliseconds, the ratio to the best peer of its precision, error, memory.
+
+    Of several executors at once, with so many threads each, the milliseconds are those of all runs by their number.
+    """
     network, batch = case
     workers, absent = [], {}
     try:
@@ -36,7 +45,7 @@ def latency(
                 continue
             try:
                 prepare(engine, folder / network, batch)
-                workers.append(Worker.begin(engine, *options_of(folder / network, batch, threads)))
+                workers.append(Worker.begin(engine, *options_of(folder / network, batch, threads, executors)))
             except Absent as error:
                 absent[engine.name] = str(error)
         found = take_turns(workers, rounds, burst) if workers else []
@@ -45,7 +54,14 @@ def latency(
             worker.end()
     absent |= {worker.engine.name: worker.lost for worker in workers if worker.lost}
     rows = {worker.engine.name: row(worker, workers, found) for worker in workers if not worker.lost}
-    return {"network": network, "batch": batch, "engines": rows, "absent": absent}
+    return {"network": network, "batch": batch, "executors": executors, "engines": rows, "absent": absent}
+
+
+def throughput(
+    network: str, folder: Path, present: Sequence[Engine], rounds: int, burst: float, processors: int
+) -> dict[str, Any]:
+    """As `latency`, with an executor of one thread for each processor."""
+    return latency((network, 1), folder, present, rounds, burst, threads=1, executors=processors)
 
 
 def prepare(engine: Engine, model: Path, batch: int) -> None:

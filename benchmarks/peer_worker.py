@@ -1,4 +1,4 @@
-"""A peer in the rounds of an inference benchmark: peer_worker.py ENGINE MODELDIR --bs N --threads N [--cold].
+"""A peer in the rounds of an inference benchmark: peer_worker.py ENGINE MODELDIR --bs N --threads N [--executors N] [--cold].
 
 ENGINE: onnxruntime, onnxruntime_int8, openvino, openvino_bf16, openvino_int8, paddle1, paddle1_mkldnn, paddle2,
 paddle2_mkldnn. The protocol is that of inference_worker.py. Runs on Python 3.7 too, beside real Paddle.
@@ -9,6 +9,9 @@ import json
 import os
 import sys
 import time
+from functools import partial
+
+from repeats import milliseconds
 
 
 def lod_of(model, arrays, count):
@@ -86,7 +89,7 @@ def onnxruntime(suffix, options, arrays, names):
     settings = onnxruntime.SessionOptions()
     settings.intra_op_num_threads, settings.inter_op_num_threads = options.threads, 1
     session = onnxruntime.InferenceSession(onnx_file(options, suffix), settings, providers=["CPUExecutionProvider"])
-    return lambda: session.run(None, arrays)
+    return [lambda: session.run(None, arrays)] * options.executors  # a session may be run by several threads
 
 
 def openvino(precision, suffix, options, arrays, names):
@@ -96,14 +99,24 @@ def openvino(precision, suffix, options, arrays, names):
     model = core.read_model(onnx_file(options, suffix))
     settings = {"INFERENCE_NUM_THREADS": options.threads, "PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": 1}
     settings["INFERENCE_PRECISION_HINT"] = precision
+    if options.executors > 1:  # its own way: one model, a stream of its threads for each request
+        settings.update(INFERENCE_NUM_THREADS=options.threads * options.executors, NUM_STREAMS=options.executors)
+        settings["PERFORMANCE_HINT"] = "THROUGHPUT"
     compiled = core.compile_model(model, "CPU", settings)
-    request = compiled.create_infer_request()
 
-    def run():
-        found = request.infer(arrays, share_inputs=True)
-        return [found[output] for output in compiled.outputs]
+    def of(request):
+        def run():
+            found = request.infer(arrays, share_inputs=True)
+            return [found[output] for output in compiled.outputs]
 
-    return run
+        return run
+
+    return [of(compiled.create_infer_request()) for _ in range(options.executors)]
+
+
+def several(predictor, options, arrays, names):
+    """Predictors of their own."""
+    return [predictor(options, arrays, names) for _ in range(options.executors)]
 
 
 ENGINES = {
@@ -112,10 +125,10 @@ ENGINES = {
     "openvino": lambda *args: openvino("f32", "", *args),
     "openvino_bf16": lambda *args: openvino("bf16", "", *args),
     "openvino_int8": lambda *args: openvino("f32", "_int8", *args),
-    "paddle1": lambda *args: paddle1(False, *args),
-    "paddle1_mkldnn": lambda *args: paddle1(True, *args),
-    "paddle2": lambda *args: paddle2(False, *args),
-    "paddle2_mkldnn": lambda *args: paddle2(True, *args),
+    "paddle1": lambda *args: several(partial(paddle1, False), *args),
+    "paddle1_mkldnn": lambda *args: several(partial(paddle1, True), *args),
+    "paddle2": lambda *args: several(partial(paddle2, False), *args),
+    "paddle2_mkldnn": lambda *args: several(partial(paddle2, True), *args),
 }
 
 
@@ -136,6 +149,7 @@ def main():
     parser.add_argument("model")
     parser.add_argument("--bs", type=int, default=1)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--executors", type=int, default=1)
     parser.add_argument("--cold", action="store_true")
     options = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", str(options.threads))
@@ -145,8 +159,8 @@ def main():
         names = [name[3:] for name in stored.files if name.startswith("in_")]
         arrays = {name: np.concatenate([stored["in_" + name]] * options.bs) for name in names}
         wanted = [stored[name] for name in sorted(stored.files) if name.startswith("bs1_out_")]
-    run = ENGINES[options.engine](options, arrays, names)
-    outputs = [np.asarray(value) for value in run()]
+    runs = ENGINES[options.engine](options, arrays, names)
+    outputs = [np.asarray(value) for value in runs[0]()]
     if options.cold:
         print(json.dumps({"rss_peak_mb": resident()[1]}))
         return
@@ -159,12 +173,7 @@ def main():
     fields = {"first_s": time.perf_counter() - start, "rel_err": errors, "rss_mb": now, "rss_peak_mb": most}
     print(json.dumps(fields), flush=True)
     for line in sys.stdin:
-        times = []
-        for _ in range(int(line)):
-            begin = time.perf_counter()
-            run()
-            times.append((time.perf_counter() - begin) * 1e3)
-        print(json.dumps(times), flush=True)
+        print(json.dumps(milliseconds(runs, int(line))), flush=True)
 
 
 main()

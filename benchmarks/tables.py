@@ -14,7 +14,7 @@ Found = Mapping[str, Any]
 
 def tables(found: Found) -> Iterator[Table]:
     """Every table that a measurement has parts for."""
-    for case in found.get("latency", ()):
+    for case in (*found.get("latency", ()), *found.get("throughput", ())):
         yield latency_table(case)
     if "cold" in found:
         yield cold_table(found["cold"])
@@ -30,6 +30,8 @@ def tables(found: Found) -> Iterator[Table]:
 
 def latency_table(case: Found) -> Table:
     title = f"{NETWORKS[case['network']].title}, batch {case['batch']}"
+    if (count := case.get("executors", 1)) > 1:
+        title += f", {count} executors at once with a thread each: time of all runs by their number"
     out = table(title, ">ratio", "engine", ">ms", ">least", ">others", ">error", ">MB", ">most MB", ">arena")
     for name, row in sorted(case["engines"].items(), key=lambda pair: (pair[1]["precision"], pair[1]["milliseconds"])):
         out.add(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
+import time
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from benchmarks.engines import engines
 from benchmarks.feeds import with_lod
 from benchmarks.growth import Curve
 from benchmarks.inference_networks import NETWORKS, draw_apart, write
+from benchmarks.repeats import milliseconds
 from benchmarks.rounds import Absent, Engine, Worker, cold, median_ratio, take_turns
 from fluidtool import fluid
 from fluidtool.passes.cost import count, input_metas
@@ -188,6 +191,7 @@ def test_the_command_prints_ratios_and_keeps_results_by_date(
     for why in (
         "training beside Paddle: PADDLE_1",
         "training beside PyTorch: TORCH",
+        "throughput: one thread is one executor",
         "full-size networks: --full-models",
     ):
         assert f"not run: {why}" in printed.err
@@ -200,6 +204,28 @@ def test_the_command_prints_ratios_and_keeps_results_by_date(
     assert all(title in page for title in titles) and results.name in page
     for text in (results.read_text(), page):
         assert str(Path.home()) not in text and str(lstm.parent) not in text and str(tmp_path) not in text
+
+
+def test_executors_at_once_share_the_time(
+    lstm: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FLUIDTOOL_THREADS", "2")
+    short = [*SHORT, "--threads", "2", "--models", str(lstm.parent)]
+    assert command.main([*short, "--parts", "throughput"]) == 0
+    printed = capsys.readouterr().out
+    assert "2 executors at once with a thread each" in printed and "fluidtool" in printed
+
+
+def test_the_time_of_runs_at_once_is_that_of_all_by_their_number() -> None:
+    begun = threading.Barrier(2, timeout=10)  # each waits for the other: they do run at once
+
+    def run() -> None:
+        begun.wait()
+        time.sleep(0.01)
+
+    (each,) = milliseconds([run, run], 6)
+    assert 5 <= each < 50
+    assert len(milliseconds([lambda: None], 6)) == 6
 
 
 def test_nothing_is_kept_unless_asked_for(

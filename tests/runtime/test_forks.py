@@ -239,7 +239,7 @@ def test_the_mark_of_a_run_that_was_broken_off_is_not_taken_for_a_fault() -> Non
     (region,) = executor.plan(net.program, [out]).block(0).work
     (specialization,) = region.specializations.kept.values()  # type: ignore[union-attr]
     for place in specialization.tables:  # type: ignore[union-attr]
-        specialization.steps[place] = 1  # type: ignore[union-attr]
+        specialization.frames[0].steps[place] = 1  # type: ignore[union-attr]
     (got,) = executor.run(net.program, net.feeds, [out], net.scope)
     np.testing.assert_array_equal(got.numpy(), want.numpy())
 

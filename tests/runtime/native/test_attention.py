@@ -103,7 +103,7 @@ def test_the_scores_of_long_sequences_are_not_in_memory() -> None:
     net = Net()
     _, mixed = plain(net, (1, 2048, 8), (1, 2048, 8), (1, 2048, 8))
     check(net, mixed, scale=1.0)
-    assert compiled(net).arena.nbytes < 2 << 20
+    assert compiled(net).frames[0].arena.nbytes < 2 << 20
 
 
 @pytest.mark.parametrize("why", ["the weights are fetched", "more keys than a cache holds the scores of"])

@@ -74,7 +74,7 @@ def test_the_sizes_are_those_of_a_run() -> None:
     net.run("native", out)
     (region,) = net.plan.work
     (specialization,) = region.specializations.kept.values()  # type: ignore[union-attr]
-    assert seen.arena_bytes == specialization.arena.nbytes  # type: ignore[union-attr]
+    assert seen.arena_bytes == specialization.frames[0].arena.nbytes  # type: ignore[union-attr]
     assert seen.constant_bytes == sum({id(array): array.nbytes for array in specialization.keep}.values())  # type: ignore[union-attr]
     assert len(seen.kernel_calls) == len(specialization.kernel_calls)  # type: ignore[union-attr]
 

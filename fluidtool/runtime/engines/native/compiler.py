@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
 
 from fluidtool.runtime.engines.native import abi
 from fluidtool.runtime.engines.native.allocator import lay_out
@@ -13,8 +16,7 @@ from fluidtool.runtime.engines.native.constants import Packed
 from fluidtool.runtime.engines.native.layouts import Buffer
 from fluidtool.runtime.engines.native.library import Library
 from fluidtool.runtime.engines.native.lowering import lower
-from fluidtool.runtime.engines.native.memory import ALIGNMENT, LARGE_PAGE, aligned_floats
-from fluidtool.runtime.engines.native.region import Mention, NativeRegion
+from fluidtool.runtime.engines.native.region import Frame, Mention, NativeRegion, arena_of
 from fluidtool.runtime.graph.pipeline import import_region, rewritten
 from fluidtool.runtime.graph.spec import RegionSpec
 from fluidtool.tensor.files import check_unchanged, file_of, forget, private
@@ -42,7 +44,7 @@ def compile_region(spec: RegionSpec, library: Library, packed: Packed | None = N
     for array in spec.constants.values():
         forget(array)
     offsets, size = lay_out(kernel_calls)
-    arena = aligned_floats(size, LARGE_PAGE if size > LARGE_PAGE else ALIGNMENT)
+    arena = arena_of(size)
 
     def address(buffer: Buffer) -> int:
         if buffer.role == "arena":
@@ -68,9 +70,9 @@ def compile_region(spec: RegionSpec, library: Library, packed: Packed | None = N
     ]
     return NativeRegion(
         library,
-        steps,
+        [Frame(steps, arena)],
+        words_of_arena(mentioned, steps.shape[1]),
         kernel_calls,
-        arena,
         keep,
         mapped,
         ins,
@@ -91,6 +93,12 @@ def runs_to_pay(operators: int, packed_floats: int, multiply_adds: int) -> int:
     taken = COMPILING * operators + PACKING * packed_floats
     saved = STEPPING * operators + MULTIPLYING * multiply_adds
     return int(taken / saved)
+
+
+def words_of_arena(mentioned: Mapping[Buffer, list[Mention]], width: int) -> NDArray[np.int64]:
+    """The words of all steps, `width` in each, that hold an address in the arena."""
+    found = (each for buffer, places in mentioned.items() if buffer.role == "arena" for each in places)
+    return np.array([step * width + at for step, at, _ in found], np.int64)
 
 
 def mentions(kernel_calls: Sequence[KernelCall]) -> defaultdict[Buffer, list[Mention]]:

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from fluidtool.runtime.engines.native.cache import WeightCache
 from fluidtool.runtime.engines.native.library import Library, first_byte
-from fluidtool.runtime.engines.native.memory import ALIGNMENT, LARGE_PAGE, aligned_floats
-from fluidtool.runtime.engines.native.region import NativeRegion
+from fluidtool.runtime.engines.native.memory import ALIGNMENT
+from fluidtool.runtime.engines.native.region import Frame, NativeRegion, arena_of
 from fluidtool.tensor.files import file_of, map_file
 
 LARGEST = 64 << 20  # bytes of the constants in one file
@@ -63,13 +63,12 @@ def packed_up(region: NativeRegion, file_name: Named) -> bytes | None:
     constants: list[tuple[Any, ...]] = []
     numbers: dict[int, int] = {}  # of the constants, by the identity of their arrays
     places: list[tuple[int, int, int]] = []  # the constant, the word of all steps, the bytes behind its first
-    arena: list[tuple[int, int]] = []  # the word of all steps, the bytes behind the first of the arena
-    steps, start, width = region.steps.copy(), first_byte(region.arena), region.steps.shape[1]
+    frame, of_arena = region.frames[0], region.of_arena
+    steps, width = frame.steps.copy(), frame.steps.shape[1]
+    arena = np.stack([of_arena, steps.reshape(-1)[of_arena] - first_byte(frame.arena)], axis=1)
     for buffer, mentioned in mentions(region.kernel_calls).items():
         words = [(step * width + at, offset) for step, at, offset in mentioned]
-        if buffer.role == "arena":
-            arena += [(word, int(steps.flat[word]) - start) for word, _ in words]
-        elif buffer.role == "constant":
+        if buffer.role == "constant":
             number = numbers.setdefault(id(buffer.array), len(constants))
             if number == len(constants):
                 place = _place(buffer.array, file_name, contents)
@@ -80,7 +79,7 @@ def packed_up(region: NativeRegion, file_name: Named) -> bytes | None:
         steps.flat[[word for word, _ in words]] = 0
     description = {
         "steps": (steps.tobytes(), *steps.shape),
-        "arena": (region.arena.size, np.array(arena, np.int64).tobytes()),
+        "arena": (frame.arena.size, arena.tobytes()),
         "constants": (constants, np.array(places, np.int64).tobytes()),
         "inputs": [(_described(value), _numbers(found)) for value, found in region.inputs],
         "offsets": [(name, _numbers(found)) for name, found in region.offsets],
@@ -135,19 +134,19 @@ def unpacked(data: memoryview, library: Library, weights: WeightCache | None) ->
         arrays.append(array)
     described, *shape = kept["steps"]
     steps = np.frombuffer(described, np.int64).reshape(shape).copy()
-    size, of_arena = kept["arena"]
-    arena = aligned_floats(size, LARGE_PAGE if size > LARGE_PAGE else ALIGNMENT)
-    words, offsets = np.frombuffer(of_arena, np.int64).reshape(-1, 2).T
-    steps.reshape(-1)[words] = first_byte(arena) + offsets
+    size, described_arena = kept["arena"]
+    arena = arena_of(size)
+    of_arena, offsets = np.frombuffer(described_arena, np.int64).reshape(-1, 2).T
+    steps.reshape(-1)[of_arena] = first_byte(arena) + offsets
     if constants:
         numbers, words, offsets = np.frombuffer(places, np.int64).reshape(-1, 3).T
         addresses = np.array([int(array.ctypes.data) for array in arrays], np.int64)
         steps.reshape(-1)[words] = addresses[numbers] + offsets
     return NativeRegion(
         library,
-        steps,
+        [Frame(steps, arena)],
+        np.ascontiguousarray(of_arena),
         [],
-        arena,
         arrays,
         [array for array in arrays if file_of(array) is not None],
         [(KeptValue(*value), found) for value, found in kept["inputs"]],

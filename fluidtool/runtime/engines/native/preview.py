@@ -120,7 +120,7 @@ def preview(region: Region, block: Block, metas: Mapping[str, TensorMeta | None]
     return Preview(
         count,
         tuple(kernel_call_view(kernel_call, width) for kernel_call in kernel_calls),
-        compiled.arena.nbytes,
+        compiled.frames[0].arena.nbytes,
         4 * lower_bound(kernel_calls),
         sum(packed.values()),
     )
