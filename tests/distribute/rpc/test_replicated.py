@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("grpc", reason="parameter servers talk by gRPC: pip install 'fluidtool[dist]'")
 
 from fluidtool.distribute.rpc.client import Client, ReplicatedClient, connect
-from fluidtool.distribute.rpc.handler import Barrier, Call, Gone, Message, Value
+from fluidtool.distribute.rpc.handler import Barrier, Call, Gone, Late, Message, Value
 from fluidtool.distribute.rpc.methods import STATUS
 from fluidtool.distribute.rpc.options import Options
 from fluidtool.distribute.rpc.service import Server, serve
@@ -169,6 +169,6 @@ def test_calls_fail_where_neither_copy_serves() -> None:
             each.bind(("127.0.0.1", 0))
         places = [f"127.0.0.1:{each.getsockname()[1]}" for each in (free, other)]
         client = connect(places[0], 0, Options(deadline=0.5, replicas={places[0]: places[1]}))
-        with pytest.raises(Gone, match="neither copy of the server"):
+        with pytest.raises(Late, match="neither copy of the server"):
             client.get("w")
         client.close()
