@@ -20,7 +20,7 @@ from fluidtool.distribute.rpc.calls import Pending
 from fluidtool.distribute.rpc.handler import Barrier, Gone, Late, Message, RemoteError
 from fluidtool.distribute.rpc.lasting import Lasting, LastingTransport
 from fluidtool.distribute.rpc.methods import COMPLETE, STATUS, changes_state
-from fluidtool.distribute.rpc.options import Options
+from fluidtool.distribute.rpc.options import TransportOptions
 from fluidtool.errors import FluidError
 
 ENDS = frozenset({*(barrier.value for barrier in Barrier), COMPLETE})
@@ -34,7 +34,9 @@ MOST_IN_A_ROW = 3  # times that a copy which says that it serves may fail to
 class ReplicatedTransport(LastingTransport):
     """client_of: a client of one of the places, with so many seconds for each of its calls."""
 
-    def __init__(self, client_of: Callable[[str, float], Any], places: tuple[str, str], options: Options) -> None:
+    def __init__(
+        self, client_of: Callable[[str, float], Any], places: tuple[str, str], options: TransportOptions
+    ) -> None:
         super().__init__(self._reach, places[0], options)
         self._client_of, self._places = client_of, places
         self._kept: deque[Pending] = deque()  # sent, and perhaps not yet with both copies

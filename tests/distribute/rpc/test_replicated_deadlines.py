@@ -23,7 +23,7 @@ from fluidtool.distribute.rpc.client import connect
 from fluidtool.distribute.rpc.handler import Gone, Late, Message, RemoteError
 from fluidtool.distribute.rpc.lasting import Failure
 from fluidtool.distribute.rpc.methods import Method
-from fluidtool.distribute.rpc.options import Options
+from fluidtool.distribute.rpc.options import TransportOptions
 from fluidtool.distribute.rpc.replicated import ReplicatedTransport
 from fluidtool.distribute.rpc.statuses import UNAVAILABLE
 from fluidtool.tensor import LoDTensor
@@ -94,7 +94,7 @@ class Copies:
         return Asker(self, place, patience)
 
     def transport(self, deadline: float = DEADLINE) -> ReplicatedTransport:
-        return ReplicatedTransport(self.client_of, (FIRST, SECOND), Options(deadline=deadline))
+        return ReplicatedTransport(self.client_of, (FIRST, SECOND), TransportOptions(deadline=deadline))
 
     def breaks_after(self, seconds: float) -> Callable[[Line, Pending], None]:
         def breaks(line: Line, pending: Pending) -> None:
@@ -278,7 +278,7 @@ def test_what_was_asked_on_a_connection_that_broke_before_the_next_call_is_asked
 def test_two_servers_that_take_connections_and_say_nothing_are_left_at_the_deadline() -> None:
     with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
         places = [f"127.0.0.1:{each.getsockname()[1]}" for each in (one, other)]
-        client = connect(places[0], 0, Options(deadline=1.5, replicas={places[0]: places[1]}))
+        client = connect(places[0], 0, TransportOptions(deadline=1.5, replicas={places[0]: places[1]}))
         began = time.monotonic()
         with pytest.raises(Late, match="neither copy of the server"):
             client.get("w")
