@@ -16,9 +16,10 @@ from fluidtool.tensor import CUDAPlace
 from tests.fuzz._networks import network
 from tests.gpu import cases
 from tests.gpu.nvrtc import ABSENT, faults, nvrtc
-from tests.gpu.test_cuda_recurrent_steps import LAYERS
+from tests.gpu.test_cuda_recurrent_steps import LAYERS, stack
 from tests.gpu.test_cuda_recurrent_steps import batch as some_sequences
 from tests.gpu.test_cuda_recurrent_steps import network as sequences_with
+from tests.gpu.test_cuda_recurrent_steps import steps_of as some_steps
 from tests.gpu.test_cuda_regions import on_gpu
 from tests.gpu.test_cuda_tables import batch as rows_of_tables
 from tests.gpu.test_cuda_tables import two_tables
@@ -126,6 +127,13 @@ def test_kernels_of_sorted_tables(optimizer: str, architecture: str, generated: 
 def test_kernels_of_layers_of_sequences(name: str, architecture: str, generated: list[str]) -> None:
     Job(sequences_with(LAYERS[name]), OPTIMIZERS["sgd"]).step(some_sequences(0))
     assert generated and [faults(each, architecture) for each in generated] == [""] * len(generated)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_kernels_of_stacks_of_layers(architecture: str, generated: list[str]) -> None:
+    Job(stack(dropout_prob=0.4, is_bidirec=True), OPTIMIZERS["sgd"]).step(some_steps(0))
+    text = "".join(generated)
+    assert "(double)(drawn(state)" in text and faults(text, architecture) == ""
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

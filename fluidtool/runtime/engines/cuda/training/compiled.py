@@ -59,7 +59,7 @@ class CudaStep:
             if not self._within_bounds():
                 return None
             if self.draws:
-                self.drawn.set(np.array([beginning(generator(each.seed), each.count) for each in self.draws], np.int64))
+                self.drawn.set(np.array([beginning(generator(each.seed), each) for each in self.draws], np.int64))
             self.work.run()
             for ring in dict.fromkeys(call.ring for call in self.calls if isinstance(call, Reduction)):
                 ring.finish("the sums of a training step")
@@ -80,9 +80,9 @@ class CudaStep:
         return not outside
 
 
-def beginning(generator: np.random.Generator, count: int) -> list[int]:
+def beginning(generator: np.random.Generator, draw: Draw) -> list[int]:
     """Where a drawing begins, as a kernel reads it; the generator goes on after it."""
-    begin = drawing(generator, count, True)
+    begin = drawing(generator, draw.count, draw.floats)
     words = [*parts(begin.state), *parts(begin.step), int(begin.first), begin.half]
     return [int(np.uint64(word).view(np.int64)) for word in words]
 

@@ -110,6 +110,14 @@ def _fill(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     b.put(op, "Out", b.node("formula", [], shape, text=literal(number), shapes=(), counts_columns=False))
 
 
+@imports_step("fill_zeros_like", "fill_zeros_like2")
+def _zeros(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    var = op.block.find_var_recursive(op.outputs["Out"][0])
+    need(var is not None and var.dtype == FLOAT32, "zeros of another type than float32")
+    shape = b.shape_of(op, "X")
+    b.put(op, "Out", b.node("formula", [], shape, text="0.0f", shapes=(), counts_columns=False))
+
+
 def literal(number: float) -> str:
     """A number as C has it."""
     from fluidtool.runtime.engines.cuda.sources import number as written

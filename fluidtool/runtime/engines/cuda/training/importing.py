@@ -15,8 +15,10 @@ from fluidtool.runtime.engines.cuda.training import (
     conditions,
     forward,
     gradients,
+    projected,
     recurrent,
     sequences,
+    stacked,
     units,
     updates,
 )
@@ -24,7 +26,7 @@ from fluidtool.runtime.engines.cuda.training.building import EMPTY, STEP_IMPORTE
 from fluidtool.runtime.graph.importers.registry import Lod
 from fluidtool.runtime.graph.ir import UnsupportedError, Value
 
-PARTS = (collectives, conditions, forward, gradients, recurrent, sequences, units, updates)
+PARTS = (collectives, conditions, forward, gradients, projected, recurrent, sequences, stacked, units, updates)
 """The modules whose functions import operators."""
 LODS = {
     "cross_entropy2": (("X", "XShape"),),
@@ -50,7 +52,9 @@ def may_be_in_step(op: Operator) -> bool:
         return False
     if op.type.startswith("lookup_table") and any(op.has_attr(name) and op.attr(name) for name in OF_SERVERS):
         return False
-    found = (op.block.find_var_recursive(name) for name in (*op.input_arg_names, *op.output_arg_names))
+    kept = op.inputs.get("Cache", []) if op.type.startswith("cudnn_lstm") else []  # a variable for what forward leaves
+    names = [name for name in (*op.input_arg_names, *op.output_arg_names) if name not in kept]
+    found = (op.block.find_var_recursive(name) for name in names)
     others = [var for var in found if var is not None and var.type != VarType.LOD_TENSOR]
     return all(var.type == VarType.SELECTED_ROWS and _stays_within(op, var.name) for var in others)
 
@@ -88,6 +92,7 @@ def build_step(
             continue  # an operator that reads it is refused
         values[name] = Value(name, tuple(array.shape), integer=array.dtype == np.int64)
     builder = StepBuilder({name: values[name] for name in states if name in values}, rings)
+    builder.operators = frozenset(id(op) for op, _ in operators)
     builder.values.update(values)
     builder.shapes.update(shapes)
     lods: dict[str, str | Lod] = {name: name for name in given}

@@ -379,6 +379,30 @@ def _draw(low: Lowering, node: Node) -> None:
     low.calls.append(src.launch(out, -(-(-(-count // DRAWN) + 1) // THREADS), THREADS, "draw"))
 
 
+@lowers("draw_kept")
+def _draw_kept(low: Lowering, node: Node) -> None:
+    """Which doubles of PCG64, from the place in its stream that the host has written, are not below a rate."""
+    state, count = node.inputs[0], prod(node.output.shape)
+    src, out = Source(low), low.new(node.output)
+    threads = -(-count // DRAWN)
+    at, name = src.thread(threads), src.pointer(low.place(state).buffer)
+    high, low_bits = parts(MULTIPLIER)
+    src.functions["PCG64"] = f"typedef unsigned long long word;\n{PCG64}"
+    src.lines += [
+        f"const word* s = (const word*){name};",
+        f"const wide factor = {{{high}ull, {low_bits}ull}}, step = {{s[2], s[3]}};",
+        "wide state = {s[0], s[1]};",
+        f"const int begin = {at} * {DRAWN};",
+        "state = jumped(state, factor, step, (word)begin);",
+        f"for (int i = begin; i < {count} && i < begin + {DRAWN}; i++) {{",
+        "    state = plus(times(state, factor), step);",
+        "    const double value = (double)(drawn(state) >> 11) * (1.0 / 9007199254740992.0);",
+        f"    out[i] = value >= {float(node.attrs['rate'])!r} ? 1.0f : 0.0f;",
+        "}",
+    ]
+    low.calls.append(src.launch(out, -(-threads // THREADS), THREADS, "draw"))
+
+
 # ---------------------------------------------------------------- updates
 def update(low: Lowering, updates: Sequence[Update]) -> None:
     """Updates by rule, as few kernels as their arguments allow; last those without a gradient, whose states others read."""
