@@ -121,6 +121,7 @@ class StepBuilder(GraphBuilder):
         self.updates: list[Update] = []
         self.row_updates: list[RowUpdate] = []
         self.rows: dict[str, Rows] = {}
+        self.padded: set[str] = set()  # values with zeros that the program does not have
         self.peaks: dict[str, tuple[Value, Value]] = {}
         self.packed: dict[str, Value] = {}
         self.viewed: dict[Value, Value] = {}  # whole numbers in another shape -> as they were given

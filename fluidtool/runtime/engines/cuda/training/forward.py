@@ -41,6 +41,8 @@ def _shaped(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
 def _shaped_ids(b: StepBuilder, op: Operator, value: Value, attrs: Attrs) -> None:
     """Whole numbers in another shape: what their importer makes of numbers of that shape, without the numbers."""
     need(not op.type.startswith("transpose"), "whole numbers that are moved")
+    given = b.viewed.get(value, value)
+    need(all(node.output is not given for node in b.nodes), "whole numbers that are computed")
     probe = StepBuilder({})
     probe.values[op.inputs["X"][0]] = Value(value.name, value.shape)
     IMPORTERS[op.type](probe, op, dict(attrs))

@@ -13,20 +13,36 @@ from fluidtool.proto.enums import VarType
 from fluidtool.runtime.engines.cuda.training import (
     collectives,
     conditions,
+    counters,
     forward,
     gradients,
     projected,
     recurrent,
+    rows,
     sequences,
     stacked,
     units,
     updates,
 )
 from fluidtool.runtime.engines.cuda.training.building import EMPTY, STEP_IMPORTERS, BuiltStep, Rings, StepBuilder
+from fluidtool.runtime.engines.cuda.training.rows import stay_within
 from fluidtool.runtime.graph.importers.registry import Lod
 from fluidtool.runtime.graph.ir import UnsupportedError, Value
 
-PARTS = (collectives, conditions, forward, gradients, projected, recurrent, sequences, stacked, units, updates)
+PARTS = (
+    collectives,
+    conditions,
+    counters,
+    forward,
+    gradients,
+    projected,
+    recurrent,
+    rows,
+    sequences,
+    stacked,
+    units,
+    updates,
+)
 """The modules whose functions import operators."""
 LODS = {
     "cross_entropy2": (("X", "XShape"),),
@@ -36,8 +52,6 @@ LODS = {
 """What kernels say of LoDs beyond what operators declare."""
 TYPED = {"fill_constant": "dtype", "cast": "out_dtype"}  # attributes that say of which type results are
 OF_SERVERS = ("is_distributed", "epmap")
-TAKING_ROWS = frozenset({"sum", *updates.BY_ROWS})
-"""Operators that read a gradient of rows as such."""
 
 
 def may_be_in_step(op: Operator) -> bool:
@@ -46,7 +60,7 @@ def may_be_in_step(op: Operator) -> bool:
         return False
     if conditions.is_condition(op):
         return conditions.may_be_condition(op)
-    if op.sub_blocks():
+    if op.sub_blocks() or (op.type == "increment" and not counters.may_be_counter(op)):
         return False
     if op.type in TYPED and op.has_attr(TYPED[op.type]) and op.attr(TYPED[op.type]) != forward.FLOAT32:
         return False
@@ -56,19 +70,7 @@ def may_be_in_step(op: Operator) -> bool:
     names = [name for name in (*op.input_arg_names, *op.output_arg_names) if name not in kept]
     found = (op.block.find_var_recursive(name) for name in names)
     others = [var for var in found if var is not None and var.type != VarType.LOD_TENSOR]
-    return all(var.type == VarType.SELECTED_ROWS and _stays_within(op, var.name) for var in others)
-
-
-def _stays_within(op: Operator, name: str) -> bool:
-    """Whether rows are made by lookups, or their sums, and read by sums and updates that take them."""
-    makers = [each for each in op.block.ops if name in each.output_arg_names]
-    readers = [each for each in op.block.ops if name in each.input_arg_names]
-    if len(makers) != 1 or any(each.type not in TAKING_ROWS for each in readers):
-        return False
-    (maker,) = makers
-    if maker.type == "sum":
-        return all(each != name and _stays_within(op, each) for each in maker.inputs["X"])
-    return maker.type in ("lookup_table_grad", "lookup_table_v2_grad") and bool(maker.attr("is_sparse"))
+    return all(var.type == VarType.SELECTED_ROWS and stay_within(op, var.name) for var in others)
 
 
 def build_step(
@@ -110,7 +112,8 @@ def build_step(
         for name, value in builder.states.items()
         if builder.values[name] is not value and name not in builder.moved
     }
-    missing = [name for name in wanted if name not in builder.values and name not in builder.shapes]
+    known = (builder.values.keys() - builder.padded) | builder.shapes.keys()
+    missing = [name for name in wanted if name not in known]
     if missing:
         raise UnsupportedError(f"{missing[0]} is only known to the operators of a step", result=missing[0])
     step = BuiltStep(

@@ -284,10 +284,12 @@ def _merged(low: Lowering, keys: Place, run: int, size: int) -> Place:
     return out
 
 
-def _row_sums(low: Lowering, src: Source, rows: Rows, width: int, zero: int = -1) -> tuple[int, str, str]:
+def _row_sums(
+    low: Lowering, src: Source, rows: Rows, width: int, zero: int = -1, in_place: bool = False
+) -> tuple[int, str, str]:
     """Statements that add up the rows of one id in order, by the thread of its first place: (threads, the row, the column).
 
-    Threads of other places return. The sum is `g`.
+    Threads of other places return. The sum is `g`. in_place: they leave zeros, and `place` is where that id stands.
     """
     keys = sorted_ids(low, rows.ids)
     count = sum(each.shape[0] for each in rows.grads)
@@ -295,7 +297,11 @@ def _row_sums(low: Lowering, src: Source, rows: Rows, width: int, zero: int = -1
     first, column = src.whole(f"{at} / {width}"), src.whole(f"{at} % {width}")
     row = src.whole(f"(int)({name}[{first}] >> {PLACES})")
     same = f"(int)({name}[{{}}] >> {PLACES}) == {row}"
-    src.lines.append(f"if ({first} > 0 && {same.format(f'{first} - 1')}) return;")
+    left = ""
+    if in_place:
+        src.lines.append(f"const int place = (int)({name}[{first}] & {(1 << PLACES) - 1});")
+        left = f"out[place * {width} + {column}] = 0.0f; "
+    src.lines.append(f"if ({first} > 0 && {same.format(f'{first} - 1')}) {{ {left}return; }}")
     if zero >= 0:
         src.lines.append(f"if ({row} == {zero}) return;")
     places = [low.contiguous(each) for each in rows.grads]
@@ -328,6 +334,17 @@ def _rows_gradient(low: Lowering, node: Node) -> None:
     threads, row, column = _row_sums(low, src, rows, width, node.attrs["zero"])
     src.lines.append(src.store(out, [row, column], "g"))
     low.calls.append(src.launch(out, -(-threads // THREADS), THREADS, "scatter"))
+
+
+@lowers("merged_rows")
+def _merged_rows(low: Lowering, node: Node) -> None:
+    """The sum of the rows of each id where it stands first, zeros where it stands again."""
+    half, width = len(node.inputs) // 2, node.output.shape[1]
+    out, src = low.new(node.output), Source(low)
+    rows = Rows(tuple(node.inputs[:half]), tuple(node.inputs[half:]))
+    threads, _, column = _row_sums(low, src, rows, width, in_place=True)
+    src.lines.append(src.store(out, ["place", column], "g"))
+    low.calls.append(src.launch(out, -(-threads // THREADS), THREADS, "merged"))
 
 
 def update_rows(low: Lowering, each: RowUpdate) -> None:
