@@ -23,6 +23,8 @@ from tests.gpu.test_cuda_recurrent_steps import steps_of as some_steps
 from tests.gpu.test_cuda_regions import on_gpu
 from tests.gpu.test_cuda_tables import batch as rows_of_tables
 from tests.gpu.test_cuda_tables import two_tables
+from tests.gpu.test_training_attention import needed
+from tests.gpu.test_training_attention import network as network_of_attention
 from tests.gpu.test_training_steps import OPTIMIZERS, Job, attention, words
 from tests.runtime.native.checking import Net
 from tests.runtime.native.test_sequences import gru, lstm, sequences
@@ -111,6 +113,18 @@ def test_kernels_of_a_step_with_tables_attention_and_dropout(architecture: str, 
     text, check = generated
     assert "draw_" in text and "scatter_" in text and faults(text, architecture) == ""
     assert "check_" in check and faults(check, architecture) == ""
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("half", ["fp16", "bf16"])
+def test_kernels_in_the_place_of_attention(
+    half: str, architecture: str, generated: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLUIDTOOL_CUDA_PRECISION", half)
+    build = network_of_attention(alpha=0.3, mask="keys")
+    Job(build, OPTIMIZERS["sgd"]).step(needed(build, 0))
+    text = "".join(generated)
+    assert "softmax_back_" in text and "most + logf(sum)" in text and faults(text, architecture) == ""
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "ftrl", "centered rmsprop"])

@@ -16,7 +16,7 @@ Attrs = Mapping[str, Any]
 SHARED = (
     "elementwise_add", "elementwise_sub", "elementwise_mul", "elementwise_div", "elementwise_max", "elementwise_min",
     "relu", "relu6", "sigmoid", "tanh", "gelu", "leaky_relu", "hard_swish", "swish", "exp", "sqrt", "square", "hard_sigmoid",
-    "softsign", "abs", "clip", "scale", "reduce_max", "reduce_min", "softmax", "assign",
+    "softsign", "abs", "clip", "scale", "reduce_max", "reduce_min", "softmax", "assign", "stack",
 )  # fmt: skip
 """Operators that are imported as in inference: they have no parameters."""
 SHAPED = ("reshape2", "transpose2", "squeeze2", "unsqueeze2", "flatten2", "reshape", "transpose")
@@ -210,7 +210,10 @@ def swapped(b: StepBuilder, value: Value) -> Value:
 
 def scaled(b: StepBuilder, value: Value, factor: float) -> Value:
     """A value times a factor."""
-    return value if factor == 1.0 else b.formula(f"a * {literal(factor)}", value)
+    if factor == 1.0:
+        return value
+    attrs = {"text": f"a * {literal(factor)}", "shapes": (value.shape,), "counts_columns": False}
+    return b.node("formula", [value], value.shape, factor=factor, **attrs)
 
 
 # ---------------------------------------------------------------- losses

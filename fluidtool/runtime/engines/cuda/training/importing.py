@@ -47,6 +47,7 @@ PARTS = (
 LODS = {
     "cross_entropy2": (("X", "XShape"),),
     "concat": (("X", "Out"),),
+    "stack": (("X", "Y"),),
     "mul_grad": (("X", "X@GRAD"), ("Y", "Y@GRAD")),
 }
 """What kernels say of LoDs beyond what operators declare."""

@@ -8,6 +8,7 @@ from math import prod
 from fluidtool.records import dataclass
 from fluidtool.runtime.engines.cuda.calls import Buffer, Call, Place, row_major
 from fluidtool.runtime.engines.cuda.lowering import LARGEST, Lowering
+from fluidtool.runtime.engines.cuda.training.attention import with_attention
 from fluidtool.runtime.engines.cuda.training.building import BuiltStep
 from fluidtool.runtime.engines.cuda.training.counters import COUNTED, store_counters
 from fluidtool.runtime.engines.cuda.training.halves import narrow_values
@@ -48,7 +49,7 @@ def lower_step(
     ends += [grad for each in step.row_updates for grad in each.rows.grads]
     ends += step.reductions  # the other ranks wait for them
     graph = Graph((*given, *states.values()), list(dict.fromkeys([*results, *ends])), step.nodes).without_unread()
-    graph = with_biases(graph)
+    graph = with_biases(with_attention(graph, bool(half) and "cudnn" in libraries))
     read = {value for node in graph.nodes for value in node.inputs} | set(graph.outputs)
     read |= {ids for each in step.row_updates for ids in each.rows.ids}
     places, inputs, owned = {}, {}, {}
