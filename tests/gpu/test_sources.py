@@ -21,6 +21,7 @@ from tests.gpu.test_cuda_recurrent_steps import batch as some_sequences
 from tests.gpu.test_cuda_recurrent_steps import network as sequences_with
 from tests.gpu.test_cuda_recurrent_steps import steps_of as some_steps
 from tests.gpu.test_cuda_regions import on_gpu
+from tests.gpu.test_cuda_structured import sentences, tagger
 from tests.gpu.test_cuda_tables import batch as rows_of_tables
 from tests.gpu.test_cuda_tables import two_tables
 from tests.gpu.test_training_attention import needed
@@ -141,6 +142,14 @@ def test_kernels_of_sorted_tables(optimizer: str, architecture: str, generated: 
 def test_kernels_of_layers_of_sequences(name: str, architecture: str, generated: list[str]) -> None:
     Job(sequences_with(LAYERS[name]), OPTIMIZERS["sgd"]).step(some_sequences(0))
     assert generated and [faults(each, architecture) for each in generated] == [""] * len(generated)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("tags", [5, 40])
+def test_kernels_of_conditional_random_fields(tags: int, architecture: str, generated: list[str]) -> None:
+    Job(tagger(tags), OPTIMIZERS["sgd"]).step(sentences(0, [3, 1], tags))
+    text = "".join(generated)
+    assert "crf_back_" in text and [faults(each, architecture) for each in generated] == [""] * len(generated)
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

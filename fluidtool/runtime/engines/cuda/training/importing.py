@@ -21,6 +21,7 @@ from fluidtool.runtime.engines.cuda.training import (
     rows,
     sequences,
     stacked,
+    structured,
     units,
     updates,
 )
@@ -40,6 +41,7 @@ PARTS = (
     rows,
     sequences,
     stacked,
+    structured,
     units,
     updates,
 )
