@@ -124,3 +124,61 @@ def test_more_pairs_than_there_is_memory_for_are_left_to_the_operator(monkeypatc
     monkeypatch.setattr(structured, "MOST_PAIRS", 3 * (TAGS + 2) * TAGS - 1)
     job = both(tagger(), [sentences(0, [2, 2, 2])])
     assert "more pairs of tags" in str(job.region().region.reasons)
+
+
+# ---------------------------------------------------------------- connectionist temporal classification
+CLASSES = 6
+
+
+def reader(blank: int = 0, scale: float = 1.0, norm_by_times: bool = False) -> Any:
+    def build() -> Any:
+        x, y = layers.data("x", [4], lod_level=1), layers.data("y", [1], dtype="int32", lod_level=1)
+        scores = layers.scale(layers.fc(x, CLASSES), scale)
+        return layers.mean(layers.warpctc(scores, y, blank=blank, norm_by_times=norm_by_times))
+
+    return build
+
+
+def spoken(seed: int, lengths: list[int], of_labels: list[int], labels: Any = None) -> Any:
+    random = np.random.default_rng(seed)
+    rows = random.standard_normal((sum(lengths), 4)).astype(np.float32)
+    given = random.integers(1, CLASSES - 1, (sum(of_labels), 1)) if labels is None else np.reshape(labels, (-1, 1))
+    return {"x": sequences(rows, lengths), "y": sequences(given.astype(np.int32), of_labels)}
+
+
+SPOKEN = {
+    "several": ([5, 4, 7], [2, 1, 3]),
+    "without a label": ([5, 4], [2, 0]),
+    "labels that do not fit": ([2, 6], [4, 2]),
+    "no rows": ([4, 0], [2, 1]),
+    "states beyond a warp": ([45], [20]),
+}
+
+
+@pytest.mark.parametrize("name", SPOKEN)
+@pytest.mark.parametrize("options", [{}, {"blank": CLASSES - 1}, {"norm_by_times": True}, {"scale": 30.0}])
+def test_labels_without_places_are_part_of_the_step(
+    options: dict[str, Any], name: str, compiled: list[CudaStep]
+) -> None:
+    job = both(reader(**options), [spoken(step, *SPOKEN[name]) for step in range(2)], rtol=1e-4)
+    assert len(compiled) == 2 and job.region().region.parts is None
+
+
+def test_labels_that_repeat(compiled: list[CudaStep]) -> None:
+    both(reader(), [spoken(0, [7, 5], [3, 3], [2, 2, 2, 1, 2, 1])], rtol=1e-4)
+    assert len(compiled) == 1
+
+
+def test_a_label_that_is_the_blank_costs_what_it_costs_on_the_cpu(compiled: list[CudaStep]) -> None:
+    both(reader(), [spoken(0, [7, 5], [3, 2], [2, 0, 1, 0, 3])], rtol=1e-4)
+    assert compiled
+
+
+def test_a_class_that_does_not_exist_has_the_message_of_the_cpu() -> None:
+    jobs = [Job(reader(), lambda: fluid.optimizer.SGD(0.1), place) for place in (fluid.CPUPlace(), None)]
+    messages = []
+    for job in jobs:
+        with pytest.raises(OperatorError, match="input Label must hold classes from 0 to 5") as caught:
+            job.step(spoken(0, [5], [2], [1, CLASSES]))
+        messages.append(str(caught.value))
+    assert messages[0] == messages[1]

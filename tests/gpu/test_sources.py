@@ -21,7 +21,7 @@ from tests.gpu.test_cuda_recurrent_steps import batch as some_sequences
 from tests.gpu.test_cuda_recurrent_steps import network as sequences_with
 from tests.gpu.test_cuda_recurrent_steps import steps_of as some_steps
 from tests.gpu.test_cuda_regions import on_gpu
-from tests.gpu.test_cuda_structured import sentences, tagger
+from tests.gpu.test_cuda_structured import reader, sentences, spoken, tagger
 from tests.gpu.test_cuda_tables import batch as rows_of_tables
 from tests.gpu.test_cuda_tables import two_tables
 from tests.gpu.test_training_attention import needed
@@ -150,6 +150,13 @@ def test_kernels_of_conditional_random_fields(tags: int, architecture: str, gene
     Job(tagger(tags), OPTIMIZERS["sgd"]).step(sentences(0, [3, 1], tags))
     text = "".join(generated)
     assert "crf_back_" in text and [faults(each, architecture) for each in generated] == [""] * len(generated)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_kernels_of_labels_without_places(architecture: str, generated: list[str]) -> None:
+    Job(reader(), OPTIMIZERS["sgd"]).step(spoken(0, [5, 4], [2, 1]))
+    text = "".join(generated)
+    assert "ctc_back_" in text and [faults(each, architecture) for each in generated] == [""] * len(generated)
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

@@ -121,7 +121,9 @@ class StepCompiler:
         constants: dict[str, Buffer] = {}
         try:
             built, values = build_step(operators, given, states, wanted, lods, rings)
-            owned = {name: values[name] for name in states if name in values}
+            owned = {
+                name: values[name] for name in states if name in values and given[name].dtype == values[name].dtype
+            }
             others = [value for name, value in values.items() if name not in owned]
             drawn = [each.state for each in built.draws]
             results = [name for name in wanted if name not in built.shapes]

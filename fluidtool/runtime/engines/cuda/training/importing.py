@@ -14,6 +14,7 @@ from fluidtool.runtime.engines.cuda.training import (
     collectives,
     conditions,
     counters,
+    ctc,
     forward,
     gradients,
     projected,
@@ -34,6 +35,7 @@ PARTS = (
     collectives,
     conditions,
     counters,
+    ctc,
     forward,
     gradients,
     projected,
@@ -53,6 +55,7 @@ LODS = {
     "mul_grad": (("X", "X@GRAD"), ("Y", "Y@GRAD")),
 }
 """What kernels say of LoDs beyond what operators declare."""
+WHOLE = (np.int64, np.int32)  # those of 32 bits are widened as they are copied in
 TYPED = {"fill_constant": "dtype", "cast": "out_dtype"}  # attributes that say of which type results are
 OF_SERVERS = ("is_distributed", "epmap")
 
@@ -93,10 +96,11 @@ def build_step(
     values = {}
     shapes = {name: array[:-1] for name, array in given.items() if type(array) is tuple}  # XShape ends with 0
     for name, array in given.items():
-        if name in shapes or array.dtype not in (np.float32, np.int64) or array.size == 0:
+        if name in shapes or array.dtype not in (np.float32, *WHOLE) or array.size == 0:
             continue  # an operator that reads it is refused
-        values[name] = Value(name, tuple(array.shape), integer=array.dtype == np.int64)
-    builder = StepBuilder({name: values[name] for name in states if name in values}, rings)
+        values[name] = Value(name, tuple(array.shape), integer=array.dtype in WHOLE)
+    own = {name: values[name] for name in states if name in values and given[name].dtype != np.int32}
+    builder = StepBuilder(own, rings)
     builder.operators = frozenset(id(op) for op, _ in operators)
     builder.values.update(values)
     builder.shapes.update(shapes)

@@ -238,4 +238,5 @@ COMPUTING_BY_LOD: Sequence[str] = (
     "lstmp",
     "gru",
     "linear_chain_crf",
+    "warpctc",
 )
