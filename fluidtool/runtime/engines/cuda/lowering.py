@@ -318,8 +318,10 @@ def _softmax(low: Lowering, node: Node) -> None:
     softmax(low, x, mask[0] if mask else None, node.attrs, low.new(node.output))
 
 
-def softmax(low: Lowering, x: Value, mask: Value | None, attrs: Mapping[str, Any], out: Place) -> None:
-    """Rows of x * factor + mask: exp(x - the largest) / their sum."""
+def softmax(
+    low: Lowering, x: Value, mask: Value | None, attrs: Mapping[str, Any], out: Place, stats: Place | None = None
+) -> None:
+    """Rows of x * factor + mask: exp(x - the largest) / their sum; to `stats` the logarithm of the sum of all exp(x)."""
     src, shape, count = Source(low), x.shape, x.shape[-1]
     threads, lead = threads_for(count), x.shape[:-1]
     src.row(threads)
@@ -343,6 +345,8 @@ def softmax(low: Lowering, x: Value, mask: Value | None, attrs: Mapping[str, Any
     src.reduced("sum", "0.0f", src.within(power), "({a} + {b})", count, threads)
     store = src.store(out, [*index, "i" if count > 1 else "0"], "v / sum")
     src.lines.append(f"for (int i = me; i < {count}; i += {threads}) {{ {src.within(power)} {store} }}")
+    if stats is not None:
+        src.lines.append(f"if (me == 0) {src.writable(stats.buffer, stats.offset)}[row] = most + logf(sum);")
     low.calls.append(src.launch(out, prod(lead), threads, "softmax"))
     need(prod(shape) <= LARGEST, "too many scores")
 
