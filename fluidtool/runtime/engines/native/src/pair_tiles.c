@@ -261,7 +261,7 @@ INLINE void pass_pixels(const ft_pairs *s, next_pixel *next, int64_t count) {
 }
 
 /* What follows the sums of so many places: now, or kept in `later` for the time while the next ones are summed. */
-INLINE void end_places(const ft_pairs *s, const pair_tile *first, const tile_strips *cut, int64_t first_row, next_pixel *next,
+static __attribute__((noinline)) void end_places(const ft_pairs *s, const pair_tile *first, const tile_strips *cut, int64_t first_row, next_pixel *next,
                        const vec *sums, int64_t places, int64_t blocks, endings *later) {
     while (places) {
         if (!next->left) {
