@@ -373,7 +373,7 @@ def test_the_previewed_steps_are_those_of_a_run(on: None) -> None:
     (found,) = call_json("inspect", DIGITS, "--plan")["native"]["regions"]
     kernels = [kernel_call.kind.name.lower().replace("_", " ") for kernel_call in specialization.kernel_calls]
     assert [step["kernel"] for step in found["kernel_calls"]] == kernels
-    assert found["arena_bytes"] == specialization.arena.nbytes
+    assert found["arena_bytes"] == specialization.frames[0].arena.nbytes
 
 
 @built
