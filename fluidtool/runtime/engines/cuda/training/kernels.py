@@ -368,18 +368,25 @@ def update_rows(low: Lowering, each: RowUpdate) -> None:
 DRAWN = 16  # numbers for each thread
 
 
+def _stream(src: Source, name: str) -> list[str]:
+    """Statements that read where the stream of PCG64 is, as the host has written it: s, factor, step and state."""
+    high, low_bits = parts(MULTIPLIER)
+    src.functions["PCG64"] = f"typedef unsigned long long word;\n{PCG64}"
+    return [
+        f"const word* s = (const word*){name};",
+        f"const wide factor = {{{high}ull, {low_bits}ull}}, step = {{s[2], s[3]}};",
+        "wide state = {s[0], s[1]};",
+    ]
+
+
 @lowers("draw")
 def _draw(low: Lowering, node: Node) -> None:
     """Numbers of PCG64 from the place in its stream that the host has written: numpy's."""
     state, count = node.inputs[0], prod(node.output.shape)
     src, out = Source(low), low.new(node.output)
     at, name = src.thread(-(-count // DRAWN) + 1), src.pointer(low.place(state).buffer)
-    high, low_bits = parts(MULTIPLIER)
-    src.functions["PCG64"] = f"typedef unsigned long long word;\n{PCG64}"
     src.lines += [
-        f"const word* s = (const word*){name};",
-        f"const wide factor = {{{high}ull, {low_bits}ull}}, step = {{s[2], s[3]}};",
-        "wide state = {s[0], s[1]};",
+        *_stream(src, name),
         "const int first = (int)s[4];",
         f"const int begin = {at} * {DRAWN // 2}, words = ({count} - first + 1) / 2;",
         f"if ({at} == 0 && first) out[0] = (float)((unsigned)s[5] >> 8) * (1.0f / 16777216.0f);",
@@ -403,12 +410,8 @@ def _draw_kept(low: Lowering, node: Node) -> None:
     src, out = Source(low), low.new(node.output)
     threads = -(-count // DRAWN)
     at, name = src.thread(threads), src.pointer(low.place(state).buffer)
-    high, low_bits = parts(MULTIPLIER)
-    src.functions["PCG64"] = f"typedef unsigned long long word;\n{PCG64}"
     src.lines += [
-        f"const word* s = (const word*){name};",
-        f"const wide factor = {{{high}ull, {low_bits}ull}}, step = {{s[2], s[3]}};",
-        "wide state = {s[0], s[1]};",
+        *_stream(src, name),
         f"const int begin = {at} * {DRAWN};",
         "state = jumped(state, factor, step, (word)begin);",
         f"for (int i = begin; i < {count} && i < begin + {DRAWN}; i++) {{",
