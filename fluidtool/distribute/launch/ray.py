@@ -39,7 +39,7 @@ def load_ray() -> Any:
     try:
         import ray
     except ImportError as error:
-        raise DeviceError("the engine ray needs Ray; install it with: pip install 'fluidtool[ray]'") from error
+        raise DeviceError("the engine ray needs Ray; install it with: pip install 'fluidtool[ray,dist]'") from error
     return ray
 
 

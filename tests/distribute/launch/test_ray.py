@@ -66,7 +66,7 @@ def test_without_ray_the_way_to_install_it_is_told(tmp_path: Path, monkeypatch: 
     monkeypatch.setitem(sys.modules, "ray", None)
     (tmp_path / "script.py").write_text("")
     result = call("launch", "--engine", "ray", tmp_path / "script.py")
-    assert "the engine ray needs Ray; install it with: pip install 'fluidtool[ray]'" in error_of(result)
+    assert "the engine ray needs Ray; install it with: pip install 'fluidtool[ray,dist]'" in error_of(result)
 
 
 class RayError(Exception):
