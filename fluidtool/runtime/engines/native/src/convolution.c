@@ -8,6 +8,7 @@ typedef struct {
     const int64_t *offsets;
     int64_t segments, length, last, diagonals;
     int first;
+    int fresh; /* whether the pixels are read for the first time; later they are near, and asking for them only takes time */
     int32_t activation;
     const ft_constants *constants;
     const float *ahead; /* weights that come next, and how many lines of the cache of them to ask for with each segment */
@@ -65,8 +66,9 @@ INLINE void tile(const int PIXELS, const int BLOCKS, const int DENSE, const tile
     for (int64_t s = 0; s < t->segments; s++) {
         const float *x = t->x + t->offsets[s];
         const float *const end = x + t->length;
+        if (t->fresh)
 #pragma GCC unroll 16
-        for (int i = 0; i < PIXELS; i += 16 / VL) __builtin_prefetch(x + (PIXELS + i) * x_pixel); /* the next tile's */
+            for (int i = 0; i < PIXELS; i += 16 / VL) __builtin_prefetch(x + (PIXELS + i) * x_pixel); /* the next tile's */
         for (int64_t line = 0; line < t->ahead_lines; line++)
             __builtin_prefetch(t->ahead + 16 * (s * t->ahead_lines + line), 0, 2);
         if (DENSE) {
@@ -283,6 +285,7 @@ static void convolution(const ft_call *call, int64_t task, int64_t tasks) {
     const int64_t whole = s->segments - s->last_segments; /* segments of full length */
     const int64_t depth = whole * s->segment_length + s->last_segments * s->last_length;
     const float *x = s->source + group * s->source_group;
+    const int64_t start = pair;
     for (; pair < pair_end; pair++) {
         const int64_t blocks = 2 * pair + 1 < s->blocks ? 2 : 1;
         float *y = s->out + group * s->out_group + 2 * pair * s->out_block;
@@ -298,7 +301,8 @@ static void convolution(const ft_call *call, int64_t task, int64_t tasks) {
                        .activation = s->activation,
                        .constants = &s->constants,
                        .diagonals = s->diagonals,
-                       .first = 1};
+                       .first = 1,
+                       .fresh = pair == start};
         const int64_t lanes = 2 * pair + blocks == s->blocks ? s->last_lanes : VL;
         for (int64_t done = 0; done < s->segments; done += t.segments, t.first = 0) {
             const int full = done < whole;

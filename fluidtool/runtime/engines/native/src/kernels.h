@@ -11,7 +11,7 @@
 
 #define PRAGMA(text) _Pragma(#text)
 #define UNROLLED(times) PRAGMA(GCC unroll times)
-#define WEIGHT_BYTES 20480 /* of packed weights that stay in the first cache while the pixels pass */
+#define WEIGHT_BYTES (VL == 16 ? 32768 : 20480) /* of packed weights that stay in the first cache while the pixels pass */
 
 /* `work` for each of the sums of a tile, unrolled, so that they stay in registers. */
 #define EACH(PIXELS, BLOCKS, work)                  \
