@@ -15,7 +15,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import product
@@ -50,11 +50,18 @@ def environment(module: str) -> dict[str, str]:
 
 @contextmanager
 def job(
-    python: str, module: str, network: str, mode: str, steps: int, servers: int = SERVERS, trainers: int = TRAINERS
+    python: str,
+    module: str,
+    network: str,
+    mode: str,
+    steps: int,
+    servers: int = SERVERS,
+    trainers: int = TRAINERS,
+    bursts: int = BURSTS,
 ) -> Iterator[list[subprocess.Popen[str]]]:
     """The servers and trainers of a running job; its servers are ended with it (Paddle's never end by themselves)."""
     endpoints = free_endpoints(servers)
-    tail = [endpoints, str(trainers), str(steps), str(BURSTS), mode]
+    tail = [endpoints, str(trainers), str(steps), str(bursts), mode]
     roles = [("pserver", n) for n in range(servers)] + [("trainer", n) for n in range(trainers)]
     started = []
     try:
@@ -80,15 +87,13 @@ def job(
 @dataclass(frozen=True)
 class Speed:
     """Steps per second of a job; for a step of a trainer, milliseconds of processors of the servers, and of all roles; the last
-    loss of trainer 0. begin, end: the moments (of `time.monotonic`) between which processors were measured.
+    loss of trainer 0.
     """
 
     steps: float
     server: float
     all: float
     loss: float
-    begin: float = 0.0
-    end: float = 0.0
 
 
 def measure(
@@ -101,32 +106,30 @@ def measure(
     steps = steps or STEPS[network]
     with job(python, module, network, mode, steps, servers, number) as roles:
         trainers = roles[servers:]
-        lines: list[list[list[str]]] = [[] for _ in trainers]
-        used, moments = [], []
-        for burst in range(BURSTS):
-            for trainer in trainers:
-                _begin(trainer)
-            for trainer, found in zip(trainers, lines, strict=True):
-                words = trainer.stdout.readline().split() if trainer.stdout is not None else []
-                if not words:
-                    sys.exit(f"{module} cannot train {network} ({mode}) with {servers} servers and {number} trainers")
-                found.append(words)
-            if burst in (0, BURSTS - 1):
+        lines: list[list[list[str]]] = []
+        used = []
+        for place in range(BURSTS):
+            lines.append(burst(trainers, f"{module}, {network} ({mode}), {servers} servers"))
+            if place in (0, BURSTS - 1):
                 used.append([processor_seconds(role.pid) for role in roles])
-                moments.append(time.monotonic())
         for trainer in trainers:
             trainer.communicate(timeout=300)
-    slowest = [max(float(found[n][0]) for found in lines) for n in range(1, BURSTS)]
+    slowest = [max(float(words[0]) for words in found) for found in lines[1:]]
     each = [1e3 * (after - before) / (steps * (BURSTS - 1) * number) for before, after in zip(*used, strict=True)]
-    return Speed(steps / statistics.median(slowest), sum(each[:servers]), sum(each), float(lines[0][-1][1]), *moments)
+    return Speed(steps / statistics.median(slowest), sum(each[:servers]), sum(each), float(lines[-1][0][1]))
 
 
-def _begin(trainer: subprocess.Popen[str]) -> None:
-    """Let a trainer go on; one that has ended is noticed when it says nothing."""
-    assert trainer.stdin is not None
-    with suppress(BrokenPipeError):
-        trainer.stdin.write("\n")
-        trainer.stdin.flush()
+def burst(trainers: Sequence[subprocess.Popen[str]], what: str) -> list[list[str]]:
+    """Let all trainers make their steps, which they begin together, and return what each says of them."""
+    for trainer in trainers:
+        assert trainer.stdin is not None
+        with suppress(BrokenPipeError):  # a trainer that has ended is noticed when it says nothing
+            trainer.stdin.write("\n")
+            trainer.stdin.flush()
+    said = [trainer.stdout.readline().split() if trainer.stdout is not None else [] for trainer in trainers]
+    if not all(said):
+        sys.exit(f"cannot train: {what}, {len(trainers)} trainers")
+    return said
 
 
 def processor_seconds(process: int) -> float:

@@ -3,6 +3,8 @@
 A rented processor has less than 0.6 of its speed for seconds at a time, each one by itself, and nothing on this machine tells so.
 So on each of them a process does the same small work every 20 ms, which takes 2 % of it, and notes how long that takes. Figures of
 different moments can be compared once each is divided by that.
+
+What a processor does in a time is in proportion to its speed, not to the seconds of the small work: a mean of it is one of speeds.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from statistics import mean
+from statistics import harmonic_mean
 
 EVERY = 0.02
 WORK = 5_000  # about 0.4 ms
@@ -54,9 +56,9 @@ class Pace:
         self.samples: list[list[tuple[float, float]]] = []
 
     def during(self, begin: float, end: float, processor: int | None = None) -> float:
-        """Seconds of the small work between two moments: the mean of one processor, by its place, or of all."""
+        """Seconds of the small work between two moments, by the mean speed of one processor, by its place, or of all."""
         chosen = self.samples if processor is None else [self.samples[processor]]
-        return mean(mean(seconds for moment, seconds in of if begin <= moment <= end) for of in chosen)
+        return harmonic_mean([seconds for of in chosen for moment, seconds in of if begin <= moment <= end])
 
 
 def processors() -> list[int]:

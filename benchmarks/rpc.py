@@ -20,7 +20,7 @@ import numpy as np
 from benchmarks.distributed import processor_seconds
 from fluidtool.distribute.rpc.client import Client, connect
 from fluidtool.distribute.rpc.handler import Barrier, Call, Message, NotFound, Value
-from fluidtool.distribute.rpc.options import Options
+from fluidtool.distribute.rpc.options import TransportOptions
 from fluidtool.distribute.rpc.service import serve
 from fluidtool.tensor import LoDTensor
 
@@ -84,7 +84,7 @@ def step(client: Client) -> None:
 
 def measure(endpoint: str, process: int, way: str, mib: int, steps: int) -> dict[str, float]:
     """GiB/s of pushes and pulls, milliseconds of a step and of one get, seconds of processors for a GiB there and back."""
-    client = connect(endpoint, 0, Options(streaming=way != "calls", sockets=way.startswith("socket")))
+    client = connect(endpoint, 0, TransportOptions(streaming=way != "calls", sockets=way.startswith("socket")))
     large = LoDTensor(np.ones(mib << 18, np.float32))
     step(client)
     client.send("pushed", large)

@@ -1,15 +1,15 @@
 """Measures points of small jobs on this machine and predicts them by benchmarks.simulation:
 
-    python -m benchmarks.scaling_points                    measure (20 minutes), predict, print the table
+    python -m benchmarks.scaling_points                    measure (15 minutes), predict, print the table
     python -m benchmarks.scaling_points --save             also keep what was measured in scaling.json
     python -m benchmarks.scaling_points --quick            fewer and smaller points (about 1 minute)
     python -m benchmarks.scaling_points --runs FILE --seconds 140
                                                            a part of it: the next call with FILE goes on from there
 
 What the simulation knows are the `costs` below, each measured on a job of its own: nothing is taken from the points that it
-predicts. The speed of a rented processor changes from second to second, so that it is measured during every run
-(benchmarks.pace), and all times are those of a processor as fast as the fastest was. What counts is the median of all rounds, of
-each job whose costs are taken and of each point; rounds also show how much figures differ. A point has two
+predicts. The speed of a rented processor changes from second to second: so jobs that are compared work in turns, that speed is
+measured meanwhile (benchmarks.pace), and all times are those of a processor as fast as the fastest was. What counts is the median
+of all rounds, of each job whose costs are taken and of each point; rounds also show how much figures differ. A point has two
 figures: the processor time that servers use for a step of a trainer, and the time of a step by the clock, which counts only
 in rounds in which nothing else ran. Exit code 1 when a figure that counts is predicted more than 15 % wrong.
 """
@@ -23,20 +23,20 @@ import os
 import platform
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from benchmarks.scaling_figures import processor
-from benchmarks.scaling_runs import JOB_STEPS, Point, Run, Runs
-from benchmarks.simulation import Costs, Layout, Network, simulate
+from benchmarks.scaling_runs import ALONE, QUIET, STEPS, Point, Run, Runs, typical
+from benchmarks.simulation import Costs, Layout, Network, Result, simulate
 
 FILE = Path(__file__).with_name("scaling.json")
 ALLOWED = 0.15
-QUIET = 0.15  # of the processors, that others may use
 SMALL, LARGE = 6, 24  # variables of the loads that costs are taken from
 FEW, SOME = 4, 32  # trainers of these
+PIECES = 6  # parameters of the networks: they are sent and served one after the other
+SETTLED = 8  # times that costs are taken again; after four of them they stay the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +57,8 @@ class Job:
     """Processor seconds of a step of a real job: of a trainer, of a server for each trainer, and for each round; and what a
     further server adds: for a trainer, as shards have to be cut and joined; for all servers in a round, as each is woken.
 
+    exchange: the part of a trainer's seconds in which it sends and takes, that is, does not compute; servers work meanwhile.
+    loss: by how much of itself processor time grows for those who take turns on a processor, as two trainers without servers do.
     used: the part of the processors' time that processes get when there are more of them than processors. A thread that is
     woken often waits behind the one that woke it, even where another processor is free.
     """
@@ -66,6 +68,8 @@ class Job:
     update: float
     trainer_more: float = 0.0
     serve_more: float = 0.0
+    exchange: float = 0.0
+    loss: float = 0.0
     used: float = 1.0
 
 
@@ -76,7 +80,7 @@ LOADS = [
 ]
 JOBS = [
     Point(name, mode, servers, trainers)
-    for name in JOB_STEPS
+    for name in STEPS
     for mode in ("sync", "async")
     for servers, trainers in ((1, 3), (2, 2))
 ]
@@ -92,7 +96,8 @@ def known_by(group: Group) -> list[Point]:
     name, mode = group
     if name == "load":
         return [Point(name, mode, 1, *each) for each in ((SOME, SMALL), (SOME, LARGE), (FEW, SMALL))]
-    return [Point(name, mode, *each) for each in ((1, 1), (1, 2), (2, 1))]
+    sharing = [Point(name, ALONE, 0, trainers) for trainers in (1, 2)]
+    return [*sharing, *(Point(name, mode, *each) for each in ((1, 1), (1, 2), (2, 1)))]
 
 
 def rates(mode: str, runs: Mapping[Point, Run]) -> Rates:
@@ -108,12 +113,29 @@ def rates(mode: str, runs: Mapping[Point, Run]) -> Rates:
 
 
 def job(group: Group, runs: Mapping[Point, Run], cores: int) -> Job:
-    """What a job costs, from one trainer, from two, and from one with two servers."""
-    points = known_by(group)
-    alone, both, split = (runs[point] for point in points)
-    update = max(2 * (alone.server - both.server), 0.0) if group[1] == "sync" else 0.0
-    found = Job(both.own, both.server - update / 2, update, split.own - alone.own, split.server - alone.server)
-    return replace(found, used=used(found, points[1], both.seconds, cores))
+    """What a job costs, from one trainer, from two, and from one with two servers; loss from trainers without servers.
+
+    Of two trainers and a server, three processes, some take turns on a processor. What they lose is in the times measured, and must
+    not be in the costs: the simulation says how much it is.
+    """
+    one, pair, alone, both, split = (runs[point] for point in known_by(group))
+    point = known_by(group)[3]
+    loss = max(pair.own / one.own - 1, 0.0)
+    more = Job(0.0, 0.0, 0.0, split.own - alone.own, split.server - alone.server, 0.0, loss)
+    server, trainer, found = both.server, both.own, more
+    for _ in range(SETTLED):
+        update = max(2 * (alone.server - server), 0.0) if group[1] == "sync" else 0.0
+        exchange = min(max(trainer - (one.own - update), 0.0), trainer)  # a trainer with servers does not update
+        found = replace(more, trainer=trainer, serve=server - update / 2, update=update, exchange=exchange)
+        found = replace(found, used=used(found, point, both.seconds, cores))
+        said = simulated(point, _of_jobs(found, point), cores)
+        server, trainer = both.server * server / said.server, both.own * trainer / said.trainer
+    return found
+
+
+def _of_jobs(found: Job, point: Point) -> dict[str, Any]:
+    """The costs of one kind of job alone."""
+    return {"jobs": {f"{point.name} {point.mode}": asdict(found)}}
 
 
 def used(found: Job, point: Point, seconds: float, cores: int) -> float:
@@ -121,8 +143,8 @@ def used(found: Job, point: Point, seconds: float, cores: int) -> float:
     low, high = 0.0, 1.0
     for _ in range(20):
         middle = (low + high) / 2
-        known = {"jobs": {f"{point.name} {point.mode}": asdict(replace(found, used=middle))}}
-        low, high = (middle, high) if predicted(point, known, cores).seconds > seconds else (low, middle)
+        known = _of_jobs(replace(found, used=middle), point)
+        low, high = (middle, high) if simulated(point, known, cores).seconds > seconds else (low, middle)
     return high
 
 
@@ -138,9 +160,8 @@ def measure(points: Sequence[Point], rounds: int, runs: Runs) -> dict[str, Any] 
     """Costs, and points, with where and when they were measured, in so many rounds; None when the time was over before."""
     for number in range(rounds):
         for group, members in groups(points).items():
-            for point in [*known_by(group), *members]:
-                if not runs.make(number, point, f"round {number + 1} of {rounds}"):
-                    return None
+            if not runs.make(number, [*known_by(group), *members], f"round {number + 1} of {rounds}"):
+                return None
     cores, found = os.cpu_count() or 1, [runs.of_round(number) for number in range(rounds)]
     return {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
@@ -150,12 +171,6 @@ def measure(points: Sequence[Point], rounds: int, runs: Runs) -> dict[str, Any] 
         "typical": round_of(points, {point: typical([each[point] for each in found]) for point in found[0]}, cores),
         "rounds": [round_of(points, each, cores) for each in found],
     }
-
-
-def typical(runs: Sequence[Run]) -> Run:
-    """The median of each figure, in runs in which nothing else ran if there are any."""
-    quiet = [run for run in runs if run.foreign <= QUIET] or runs
-    return Run(*(median(values) for values in zip(*map(astuple, quiet), strict=True)))
 
 
 def round_of(points: Sequence[Point], runs: Mapping[Point, Run], cores: int) -> dict[str, Any]:
@@ -186,17 +201,36 @@ def costs_of(point: Point, known: dict[str, Any]) -> Costs:
         own = found.own_wake + point.messages * found.own_message
         update = point.variables * found.update / (1 if point.mode == "sync" else point.trainers)
         return Costs(send=own / 2, take=own / 2, serve=serve, give=give, update=update)
-    mine, more = Job(**known["jobs"][f"{point.name} {point.mode}"]), point.servers - 1
+    mine, more = _job_of(point, known), point.servers - 1
     share = (mine.serve + more * mine.serve_more / point.trainers) / point.servers
-    trainer = mine.trainer + more * mine.trainer_more
-    return Costs(compute=trainer, serve=share / 2, give=share / 2, update=mine.update / point.servers)
+    each = (mine.exchange + more * mine.trainer_more) / 2 / point.servers
+    return Costs(
+        compute=mine.trainer - mine.exchange,
+        send=each,
+        take=each,
+        serve=share / 2,
+        give=share / 2,
+        update=mine.update / point.servers,
+        pieces=PIECES,
+    )
+
+
+def _job_of(point: Point, known: dict[str, Any]) -> Job:
+    return Job(**known["jobs"][f"{point.name} {point.mode}"])
+
+
+def simulated(point: Point, known: dict[str, Any], cores: int) -> Result:
+    """A step of the point."""
+    layout = Layout(point.servers, point.trainers, cores, together=bool(point.variables))
+    if not point.variables:
+        mine = _job_of(point, known)
+        layout = replace(layout, used=mine.used, loss=mine.loss)
+    return simulate(costs_of(point, known), layout, Network(), sync=point.mode == "sync")
 
 
 def predicted(point: Point, known: dict[str, Any], cores: int) -> Point:
     """The point as the simulation has it."""
-    part = 1.0 if point.variables else known["jobs"][f"{point.name} {point.mode}"]["used"]
-    layout = Layout(point.servers, point.trainers, cores * part, together=bool(point.variables))
-    found = simulate(costs_of(point, known), layout, Network(), sync=point.mode == "sync")
+    found = simulated(point, known, cores)
     return replace(point, seconds=found.seconds, server=found.server)
 
 

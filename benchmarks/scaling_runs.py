@@ -1,23 +1,34 @@
-"""Runs of small jobs on this machine, for benchmarks.scaling_points: what they take, and a file that keeps it."""
+"""Runs of small jobs on this machine, for benchmarks.scaling_points: what they take, and a file that keeps it.
+
+The jobs of a group are all started, and then work in turns of a fraction of a second. So whatever else the machine does, and
+however fast its processors are, is the same for all of them.
+"""
 
 from __future__ import annotations
 
 import json
 import math
 import os
+import subprocess
 import sys
 import time
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
+from statistics import median
 
 from benchmarks import distributed, server_load
-from benchmarks.pace import paced, processors
+from benchmarks.pace import Pace, paced, processors
 from benchmarks.rounds import cpu_of_all
 
-JOB_STEPS = {"mlp": 60, "sparse_ctr": 30}
-LOAD_MESSAGES = 120_000
-QUIET = 0.15  # of the processors, that others may use before a run is made again
-TRIES = 2
+STEPS = {"mlp": 20, "sparse_ctr": 10}  # of a turn
+LOAD_MESSAGES = 16_000
+LOAD_STEPS = 2  # at least
+TURNS = 6
+BURSTS = 10_000  # a trainer that is told no more of them ends
+QUIET = 0.15  # of the processors, that others may use
+ALONE = "local"  # a mode: trainers of a network without servers, on one processor
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +54,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one run of a job gave: seconds of a step, and processor seconds for a step of a trainer: of servers, of a trainer.
+    """What a turn of a job gave: seconds of a step, and processor seconds for a step of a trainer: of servers, of a trainer.
     foreign: the part of the processors that others used meanwhile. pace, own_pace: seconds of a small work meanwhile
     (benchmarks.pace), where the server ran and where trainers did.
     """
@@ -63,64 +74,121 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
-    """Seconds of processors at a moment: of all, and of this process and the children that have ended."""
+class Made:
+    """A run, without the pace: when, and on which processors (the server's and the trainers'; None: on any)."""
 
-    all: float
-    own: float
-    moment: float
+    run: Run
+    begin: float
+    end: float
+    on: tuple[int | None, int | None]
 
-    @classmethod
-    def now(cls) -> Usage:
-        return cls(cpu_of_all(), sum(os.times()[:4]), time.perf_counter())
-
-    def foreign(self) -> float:
-        """The part of the processors that others have used since."""
-        since = Usage.now()
-        others = (since.all - self.all) - (since.own - self.own)
-        return max(0.0, others / (since.moment - self.moment) / (os.cpu_count() or 1))
+    def paced(self, pace: Pace) -> Run:
+        """The run."""
+        server, own = (pace.during(self.begin, self.end, place) for place in self.on)
+        return replace(self.run, pace=server, own_pace=own)
 
 
-def run(point: Point) -> Run:
-    """Run a job once."""
-    usage = Usage.now()
-    with paced() as pace:
-        found, span, on = _load(point) if point.variables else _job(point)
-    places = (None, None) if on is None else map(processors().index, on)
-    paces = [pace.during(*span, place) for place in places]
-    return replace(found, foreign=usage.foreign(), pace=paces[0], own_pace=paces[1])
+Turn = Callable[[], tuple[Run, float]]  # also gives the processor seconds that the job used in all
 
 
-Made = tuple[Run, tuple[float, float], tuple[int, int] | None]  # from when to when, and on which processors
+def take_turns(points: Sequence[Point], turns: int = TURNS) -> dict[Point, list[Run]]:
+    """Start all these jobs, and let one after the other work, so many times. The first turn of each does not count."""
+    made: dict[Point, list[Made]] = {point: [] for point in points}
+    with paced() as pace, ExitStack() as stack:
+        begun = {point: stack.enter_context(_begun(point)) for point in points}
+        for number in range(turns + 1):
+            for point, turn in begun.items():
+                found = _watched(turn, _places(point))
+                if number:
+                    made[point].append(found)
+    return {point: [each.paced(pace) for each in found] for point, found in made.items()}
 
 
-def _load(point: Point) -> Made:
+def _watched(turn: Turn, on: tuple[int | None, int | None]) -> Made:
+    """Take a turn, and see what others use meanwhile."""
+    all_before, own_before, begin = cpu_of_all(), time.process_time(), time.monotonic()
+    run, used = turn()
+    end = time.monotonic()
+    others = cpu_of_all() - all_before - (time.process_time() - own_before) - used
+    foreign = max(0.0, others / (end - begin) / (os.cpu_count() or 1))
+    return Made(replace(run, foreign=foreign), begin, end, on)
+
+
+def _places(point: Point) -> tuple[int | None, int | None]:
+    """The processors that servers and trainers have, by their places: both have all of them in a real job."""
+    last = len(processors()) - 1
+    if point.mode == ALONE:
+        return last, last
+    return (0, last) if point.variables else (None, None)
+
+
+def _begun(point: Point) -> AbstractContextManager[Turn]:
+    return _load(point) if point.variables else _job(point)
+
+
+@contextmanager
+def _kept_on(place: int | None) -> Iterator[None]:
+    """What is started meanwhile runs on one processor."""
+    if place is None or not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {processors()[place]})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+@contextmanager
+def _load(point: Point) -> Iterator[Turn]:
     """The server and what plays the trainers have a processor each, where there are two."""
-    on = (processors()[0], processors()[-1]) if len(processors()) > 1 else None
-    found = server_load.measure(point.trainers, point.mode, LOAD_MESSAGES, variables=point.variables, on=on)
-    each = 1e-6 * point.messages
-    return Run(found["step"], each * found["us"], each * found["own_us"]), (found["begin"], found["end"]), on
+    server, own = _places(point)
+    with ExitStack() as stack:
+        with _kept_on(server):
+            endpoint, process = stack.enter_context(server_load.served(point.trainers, point.mode, point.variables))
+        load = server_load.Sockets(endpoint, process, point.trainers, point.mode, point.variables)
+        load.begin()
+        steps = load.steps_of(LOAD_MESSAGES, LOAD_STEPS)
+
+        def turn() -> tuple[Run, float]:
+            with _kept_on(own):
+                found = load.steps(steps)
+            each = 1e-6 * point.messages
+            run = Run(found["step"], each * found["us"], each * found["own_us"])
+            return run, run.server * point.trainers * steps
+
+        yield turn
+        load.end()
 
 
-def _job(point: Point) -> Made:
-    speed = distributed.measure(
-        sys.executable,
-        "fluidtool.fluid",
-        point.name,
-        point.mode,
-        point.servers,
-        point.trainers,
-        JOB_STEPS[point.name],
-    )
-    run = Run(1 / speed.steps, 1e-3 * speed.server, 1e-3 * (speed.all - speed.server))
-    return run, (speed.begin, speed.end), None
+@contextmanager
+def _job(point: Point) -> Iterator[Turn]:
+    steps, (place, _) = STEPS[point.name], _places(point)
+    given = sys.executable, "fluidtool.fluid", point.name, point.mode, steps, point.servers, point.trainers, BURSTS
+    with ExitStack() as stack:
+        with _kept_on(place):
+            roles = stack.enter_context(distributed.job(*given))
+        servers, trainers = roles[: point.servers], roles[point.servers :]
+
+        def used(of: list[subprocess.Popen[str]]) -> float:
+            return sum(distributed.processor_seconds(role.pid) for role in of)
+
+        def turn() -> tuple[Run, float]:
+            before = used(servers), used(trainers)
+            said = distributed.burst(trainers, f"{point.name} ({point.mode}), {point.servers} servers")
+            server, own = used(servers) - before[0], used(trainers) - before[1]
+            each = steps * point.trainers
+            slowest = max(float(words[0]) for words in said)
+            return Run(slowest / steps, server / each, own / each), server + own
+
+        yield turn
 
 
 class Runs:
     """What was measured, by round; in a file too, if there is one, so that a later process can go on.
 
-    seconds: after which no further run begins. A run during which others worked is made again, a few times; the quietest
-    counts.
+    seconds: after which no further group begins.
     """
 
     def __init__(self, path: Path | None = None, seconds: float = math.inf) -> None:
@@ -130,30 +198,37 @@ class Runs:
             kept = json.loads(line)
             self._found.setdefault((kept["round"], Point(**kept["point"])), []).append(Run(**kept["run"]))
 
-    def make(self, number: int, point: Point, told: str) -> bool:
-        """Run a job in a round, unless that was done before; False when the time is over."""
-        runs = self._found.setdefault((number, point), [])
-        while len(runs) < TRIES and not any(found.foreign <= QUIET for found in runs):
-            if self._made and time.monotonic() > self._until:
-                return False
-            self._made += 1
-            what = f"{told}: {point.name} {point.mode}, {point.servers} and {point.trainers}"
-            print(what, file=sys.stderr, flush=True)
-            runs.append(run(point))
-            self._keep(number, point, runs[-1])
+    def make(self, number: int, points: Sequence[Point], told: str) -> bool:
+        """Let jobs take turns in a round, unless that was done before; False when the time is over."""
+        missing = [point for point in points if (number, point) not in self._found]
+        if not missing:
+            return True
+        if self._made and time.monotonic() > self._until:
+            return False
+        self._made += 1
+        print(f"{told}: {missing[-1].name} {missing[-1].mode}, {len(missing)} jobs", file=sys.stderr, flush=True)
+        for point, runs in take_turns(missing).items():
+            self._found[number, point] = runs
+            self._keep(number, point, runs)
         return True
 
-    def _keep(self, number: int, point: Point, found: Run) -> None:
+    def _keep(self, number: int, point: Point, runs: Sequence[Run]) -> None:
         if self._path is not None:
-            line = json.dumps({"round": number, "point": asdict(point), "run": asdict(found)})
+            lines = [json.dumps({"round": number, "point": asdict(point), "run": asdict(run)}) for run in runs]
             with self._path.open("a") as file:
-                file.write(f"{line}\n")
+                file.write("".join(f"{line}\n" for line in lines))
 
     def of_round(self, number: int) -> dict[Point, Run]:
-        """The quietest run of each job of a round, as if all had run on processors as fast as the fastest of all."""
-        fastest = min(min(found.pace, found.own_pace) for runs in self._found.values() for found in runs)
+        """The median of the turns of each job of a round, as if all had run on processors as fast as the fastest of all."""
+        fastest = min(min(run.pace, run.own_pace) for runs in self._found.values() for run in runs)
         return {
-            point: min(runs, key=lambda found: found.foreign).at(fastest)
+            point: typical([run.at(fastest) for run in runs])
             for (of, point), runs in self._found.items()
-            if of == number and runs
+            if of == number
         }
+
+
+def typical(runs: Sequence[Run]) -> Run:
+    """The median of each figure, in runs in which nothing else ran if there are any."""
+    quiet = [run for run in runs if run.foreign <= QUIET] or runs
+    return Run(*(median(values) for values in zip(*map(astuple, quiet), strict=True)))

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import selectors
 import subprocess
 import sys
@@ -238,28 +237,54 @@ async def load_streams(
     return found
 
 
+class Sockets:
+    """Trainers with sockets at a server: `begin`, then any number of `steps`, then `end`."""
+
+    def __init__(self, endpoint: str, process: int, trainers: int, mode: str, variables: int) -> None:
+        import grpc
+
+        self._process, self._selector = process, selectors.DefaultSelector()
+        with grpc.insecure_channel(endpoint, options=CHANNEL) as channel:
+            ask = channel.unary_unary(f"/{OWN_SERVICE}/Socket")
+            self.players = [
+                SocketTrainer(ask, endpoint, number, trainers, mode, variables) for number in range(trainers)
+            ]
+        for player in self.players:
+            self._selector.register(player.socket, selectors.EVENT_READ, player)
+
+    def steps_of(self, messages: int, least: int = 4) -> int:
+        """How many steps take so many messages."""
+        return max(least, messages // (len(self.players) * self.players[0].messages))
+
+    def begin(self) -> None:
+        """Fetch what training starts from, and make the steps that do not count."""
+        exchange(self._selector, self.players, "beginning", 1)
+        exchange(self._selector, self.players, "training", 2)
+
+    def steps(self, count: int) -> dict[str, float]:
+        """So many steps of each trainer, and what they took."""
+        for player in self.players:
+            player.times.clear()
+        before, own, start = processor_seconds(self._process), time.process_time(), time.perf_counter()
+        exchange(self._selector, self.players, "training", count)
+        took, own = time.perf_counter() - start, time.process_time() - own
+        return results(self.players, processor_seconds(self._process) - before, own, took, count)
+
+    def end(self) -> None:
+        """Tell the server that all trainers are done."""
+        exchange(self._selector, self.players, "ending", 1)
+        for player in self.players:
+            player.socket.close()
+        self._selector.close()
+
+
 def load_sockets(
     endpoint: str, process: int, trainers: int, mode: str, messages: int, variables: int
 ) -> dict[str, float]:
-    import grpc
-
-    with grpc.insecure_channel(endpoint, options=CHANNEL) as channel, selectors.DefaultSelector() as selector:
-        ask = channel.unary_unary(f"/{OWN_SERVICE}/Socket")
-        players = [SocketTrainer(ask, endpoint, number, trainers, mode, variables) for number in range(trainers)]
-        for player in players:
-            selector.register(player.socket, selectors.EVENT_READ, player)
-        steps = max(4, messages // (trainers * players[0].messages))
-        exchange(selector, players, "beginning", 1)
-        exchange(selector, players, "training", 2)
-        for player in players:
-            player.times.clear()
-        before, own, start = processor_seconds(process), time.process_time(), time.perf_counter()
-        exchange(selector, players, "training", steps)
-        took, own = time.perf_counter() - start, time.process_time() - own
-        found = results(players, processor_seconds(process) - before, own, took, steps)
-        exchange(selector, players, "ending", 1)
-        for player in players:
-            player.socket.close()
+    load = Sockets(endpoint, process, trainers, mode, variables)
+    load.begin()
+    found = load.steps(load.steps_of(messages))
+    load.end()
     return found
 
 
@@ -282,52 +307,28 @@ def exchange(selector: selectors.BaseSelector, players: Sequence[SocketTrainer],
                 del left[player]
 
 
-def measure(
-    trainers: int,
-    mode: str,
-    messages: int,
-    way: str = "socket",
-    variables: int = VARIABLES,
-    on: tuple[int, int] | None = None,
-) -> dict[str, float]:
-    """One server, one load. on: the processors of the server and of this process meanwhile."""
+@contextmanager
+def served(trainers: int, mode: str, variables: int = VARIABLES) -> Iterator[tuple[str, int]]:
+    """A server in a process of its own: its endpoint, and the process. It ends with its trainers, who should be done then."""
     endpoint = free_endpoints(1)
-    command = [
-        sys.executable,
-        "-m",
-        "benchmarks.server_load",
-        "--serve",
-        endpoint,
-        "--mode",
-        mode,
-        "--trainers",
-        str(trainers),
-        "--variables",
-        str(variables),
-    ]
-    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as server, kept_on(server.pid, on):
+    options = {"--serve": endpoint, "--mode": mode, "--trainers": trainers, "--variables": variables}
+    words = [str(word) for option in options.items() for word in option]
+    command = [sys.executable, "-m", "benchmarks.server_load", *words]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as server:
         try:
-            given = endpoint, server.pid, trainers, mode, messages, variables
-            found = load_sockets(*given) if way == "socket" else asyncio.run(load_streams(*given))
+            yield endpoint, server.pid
             server.wait(60)
         finally:
             server.kill()
-    return found
 
 
-@contextmanager
-def kept_on(server: int, on: tuple[int, int] | None) -> Iterator[None]:
-    """Keep the server and this process on one processor each."""
-    if on is None or not hasattr(os, "sched_setaffinity"):
-        yield
-        return
-    before = os.sched_getaffinity(0)
-    for process, processor in ((server, on[0]), (0, on[1])):
-        os.sched_setaffinity(process, {processor})
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
+def measure(
+    trainers: int, mode: str, messages: int, way: str = "socket", variables: int = VARIABLES
+) -> dict[str, float]:
+    """One server, one load."""
+    with served(trainers, mode, variables) as (endpoint, process):
+        given = endpoint, process, trainers, mode, messages, variables
+        return load_sockets(*given) if way == "socket" else asyncio.run(load_streams(*given))
 
 
 def main() -> None:

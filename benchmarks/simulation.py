@@ -4,6 +4,9 @@ Every process does one thing after another; processes of one machine share its c
 every server, and waits for all answers. A server takes what comes in its order: a synchronous one updates when all trainers
 have sent, and answers then; an asynchronous one updates and answers for each. What anything costs is given (`Costs`, measured
 by benchmarks.scaling_points); nothing is fitted to the results that are predicted.
+
+Where more processes work than there are cores, some take turns on one: each finds the caches of its core filled by another, and
+needs more processor time for the same work.
 """
 
 from __future__ import annotations
@@ -14,9 +17,11 @@ import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from statistics import NormalDist
 
 Then = Callable[[], None]
+Spent = Callable[[float], None]  # is told processor seconds
 WARM = 2  # steps that do not count
 
 
@@ -24,7 +29,8 @@ WARM = 2  # steps that do not count
 class Costs:
     """Processor seconds of one step. compute: of a trainer. send, take: of a trainer, for each server. serve, give: of a
     server, for what one trainer sends and is answered. update: of a server, for each round (without barriers: for each
-    trainer). pushed, pulled: bytes that a trainer sends to, and gets from, one server.
+    trainer). pushed, pulled: bytes that a trainer sends to, and gets from, one server. pieces: in which it sends and gets them: a
+    server serves one while the trainer sends the next.
     """
 
     compute: float = 0.0
@@ -35,6 +41,7 @@ class Costs:
     update: float = 0.0
     pushed: float = 0.0
     pulled: float = 0.0
+    pieces: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +54,8 @@ class Network:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Who runs where. cores: that processes get of the one machine that everything shares, a part of one also; None: every
-    process has a machine of its own.
+    """Who runs where. cores: of the one machine that everything shares; None: every process has a machine of its own. used: the
+    part of the cores' time that processes get. loss: by how much of itself work takes longer where processes take turns on a core.
 
     alike: servers that do what the simulated ones do, beside them; a trainer's connection is shared by what goes to all.
     together: all trainers are one process, as in benchmarks.server_load.
@@ -56,19 +63,22 @@ class Layout:
 
     servers: int
     trainers: int
-    cores: float | None = None
+    cores: int | None = None
+    used: float = 1.0
+    loss: float = 0.0
     alike: int = 1
     together: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """seconds: of a step, by the clock (mean over all trainers); server: processor seconds of all servers for one step of one
-    trainer.
+    """seconds: of a step, by the clock (mean over all trainers). server, trainer: processor seconds for one step of one trainer, of
+    all servers and of itself.
     """
 
     seconds: float
     server: float
+    trainer: float
 
 
 class Clock:
@@ -89,25 +99,34 @@ class Clock:
 
 
 class Machine:
-    """Shares its cores evenly among the processes that work."""
+    """Shares its cores evenly among the processes that work (`Layout` says what used and loss are)."""
 
-    def __init__(self, clock: Clock, cores: float) -> None:
-        self._clock, self._cores = clock, cores
-        self._done, self._since = 0.0, 0.0  # what each of the working processes has got since the beginning
-        self._ends: list[tuple[float, int, Then]] = []
+    def __init__(self, clock: Clock, cores: int, used: float = 1.0, loss: float = 0.0) -> None:
+        self._clock, self._cores, self._used, self._loss = clock, cores, used, loss
+        # What each of the working processes has done, and the processor time it was given, since the beginning.
+        self._done = self._given = self._since = 0.0
+        self._ends: list[tuple[float, int, float, Spent]] = []
         self._number, self._version = itertools.count(), 0
 
-    def work(self, seconds: float, then: Then) -> None:
-        """A process begins to work for so many seconds of a core."""
+    def work(self, seconds: float, then: Spent) -> None:
+        """A process begins work that takes so many seconds of a core that it has for itself."""
         self._advance()
-        heapq.heappush(self._ends, (self._done + seconds, next(self._number), then))
+        heapq.heappush(self._ends, (self._done + seconds, next(self._number), self._given, then))
         self._plan()
 
-    def _rate(self) -> float:
-        return min(1.0, self._cores / len(self._ends)) if self._ends else 0.0
+    def _share(self) -> float:
+        """The processor time that each process is given in a second."""
+        return min(1.0, self._cores * self._used / len(self._ends)) if self._ends else 0.0
+
+    def _effort(self) -> float:
+        """Processor time that the work of a second takes: with one process more than cores, there are turns on one core only."""
+        turns = max(0, len(self._ends) - self._cores) / self._cores
+        return 1 + self._loss * min(1.0, turns)
 
     def _advance(self) -> None:
-        self._done += (self._clock.now - self._since) * self._rate()
+        given = (self._clock.now - self._since) * self._share()
+        self._given += given
+        self._done += given / self._effort()
         self._since = self._clock.now
 
     def _plan(self) -> None:
@@ -115,16 +134,16 @@ class Machine:
         if self._ends:
             left = max(self._ends[0][0] - self._done, 0.0)
             version = self._version
-            self._clock.at(self._clock.now + left / self._rate(), lambda: self._end(version))
+            self._clock.at(self._clock.now + left * self._effort() / self._share(), lambda: self._end(version))
 
     def _end(self, version: int) -> None:
         if version != self._version:
             return  # others began meanwhile
         self._advance()
-        until, _, then = heapq.heappop(self._ends)
+        until, _, before, then = heapq.heappop(self._ends)
         self._done = max(self._done, until)
         self._plan()
-        then()
+        then(self._given - before)
 
 
 class Process:
@@ -148,13 +167,13 @@ class Process:
             return
         self._is_busy = True
         seconds, not_before, then = self._todo.popleft()
-        self.used += seconds
 
         def end() -> None:
             then()
             self._next()
 
-        def worked() -> None:
+        def worked(spent: float) -> None:
+            self.used += spent
             if self._clock.now < not_before:
                 self._clock.at(not_before, end)
             else:
@@ -193,7 +212,7 @@ class _Job:
     ) -> None:
         self.costs, self.layout, self.network, self.sync, self.steps = costs, layout, network, sync, steps
         self.clock = Clock()
-        shared = None if layout.cores is None else Machine(self.clock, layout.cores)
+        shared = None if layout.cores is None else Machine(self.clock, layout.cores, layout.used, layout.loss)
 
         def process() -> Process:
             return Process(self.clock, shared or Machine(self.clock, 1))
@@ -214,31 +233,46 @@ class _Job:
         self.clock.run()
         times = [(ends[-1] - ends[WARM - 1]) / (self.steps - WARM) for ends in self._ended]
         used = sum(server.process.used for server in self.servers) * self.layout.alike
-        return Result(sum(times) / len(times), used / (self.steps * self.layout.trainers))
+        own = sum(trainer.used for trainer in dict.fromkeys(self.trainers))
+        made = self.steps * self.layout.trainers
+        return Result(sum(times) / len(times), used / made, own / made)
 
     def _begin(self, trainer: int) -> None:
         process = self.trainers[trainer]
-        self._left[trainer] = len(self.servers)
+        self._left[trainer] = len(self.servers) * self.costs.pieces
         # Whoever is the slowest differs from step to step; what counts is that there is one in each.
         pace = self._paces[(trainer * 7 + self._made[trainer]) % len(self._paces)]
 
         def send() -> None:
-            for server in self.servers:
-                process.do(self.costs.send, lambda server=server: self._push(trainer, server))  # type: ignore[misc]
+            for piece in range(self.costs.pieces):
+                for server in self.servers:
+                    process.do(
+                        self.costs.send / self.costs.pieces, partial(self._push, trainer, server, self._is_last(piece))
+                    )
 
         process.do(self.costs.compute * pace, send)
 
-    def _push(self, trainer: int, server: _Server) -> None:
-        whole = self.costs.pushed * self.layout.alike * len(self.servers)
-        first, last = server.incoming.carry(self.clock.now, self.costs.pushed, whole)
-        self.clock.at(first, lambda: self._arrive(trainer, server, last))
+    def _is_last(self, piece: int) -> bool:
+        return piece == self.costs.pieces - 1
 
-    def _arrive(self, trainer: int, server: _Server, last: float) -> None:
-        if self.sync:
-            server.process.do(self.costs.serve, lambda: self._received(trainer, server), last)
-        else:  # all that a trainer brings is done before what the next one brings
-            work = self.costs.serve + self.costs.update + self.costs.give
-            server.process.do(work, lambda: self._given(trainer, server), last)
+    def _whole(self, size: float) -> float:
+        """Of a piece: what a trainer's connection carries while it goes to, or comes from, one server."""
+        return size * self.layout.alike * len(self.servers) / self.costs.pieces
+
+    def _push(self, trainer: int, server: _Server, last: bool) -> None:
+        pushed = self.costs.pushed
+        begin, end = server.incoming.carry(self.clock.now, pushed / self.costs.pieces, self._whole(pushed))
+        self.clock.at(begin, lambda: self._arrive(trainer, server, last, end))
+
+    def _arrive(self, trainer: int, server: _Server, last: bool, end: float) -> None:
+        work = self.costs.serve / self.costs.pieces
+        if not last:
+            server.process.do(work, lambda: None, end)
+        elif self.sync:
+            server.process.do(work, lambda: self._received(trainer, server), end)
+        else:  # all that a trainer asks for is done before what the next one brings
+            work += self.costs.update + self.costs.give
+            server.process.do(work, lambda: self._given(trainer, server, self.costs.give, self.costs.pieces), end)
 
     def _received(self, trainer: int, server: _Server) -> None:
         server.sent.append(trainer)
@@ -247,20 +281,23 @@ class _Job:
 
     def _give_all(self, server: _Server) -> None:
         sent, server.sent = server.sent, []
+        each = self.costs.give / self.costs.pieces
         for trainer in sent:
-            server.process.do(self.costs.give, lambda trainer=trainer: self._given(trainer, server))  # type: ignore[misc]
+            for _ in range(self.costs.pieces):
+                server.process.do(each, partial(self._given, trainer, server, each, 1))
 
-    def _given(self, trainer: int, server: _Server) -> None:
+    def _given(self, trainer: int, server: _Server, seconds: float, pieces: int) -> None:
         """What a server gives travels while it is made: the last byte leaves when both are done."""
-        whole = self.costs.pulled * self.layout.alike * len(self.servers)
-        _, last = server.outgoing.carry(self.clock.now - self.costs.give, self.costs.pulled, whole)
-        self.clock.at(max(last, self.clock.now + self.network.latency), lambda: self._take(trainer))
+        begun, part = self.clock.now - seconds, pieces / self.costs.pieces
+        _, last = server.outgoing.carry(begun, self.costs.pulled * part, self._whole(self.costs.pulled) * pieces)
+        self.clock.at(max(last, self.clock.now + self.network.latency), lambda: self._take(trainer, pieces))
 
-    def _take(self, trainer: int) -> None:
-        self.trainers[trainer].do(self.costs.take, lambda: self._taken(trainer))
+    def _take(self, trainer: int, pieces: int) -> None:
+        work = self.costs.take * pieces / self.costs.pieces
+        self.trainers[trainer].do(work, lambda: self._taken(trainer, pieces))
 
-    def _taken(self, trainer: int) -> None:
-        self._left[trainer] -= 1
+    def _taken(self, trainer: int, pieces: int) -> None:
+        self._left[trainer] -= pieces
         if self._left[trainer]:
             return
         self._ended[trainer].append(self.clock.now)

@@ -47,14 +47,14 @@ class Connections:
     def to(self, endpoint: str, trainer_id: int) -> Client:
         """The connection of a trainer to a server, opened on first use."""
         from fluidtool.distribute.rpc.client import connect
-        from fluidtool.distribute.rpc.options import Options
+        from fluidtool.distribute.rpc.options import TransportOptions
 
         with self._lock:
             client = self._clients.get((endpoint, trainer_id))
             if client is None:
                 if not self._clients:
                     atexit.register(self.drain)
-                client = connect(endpoint, trainer_id, Options.from_environment(os.environ))
+                client = connect(endpoint, trainer_id, TransportOptions.from_environment(os.environ))
                 self._clients[endpoint, trainer_id] = client
             return client
 

@@ -15,6 +15,7 @@ from fluidtool.ir import Block, Operator, Program
 from fluidtool.ir.hidden_names import hidden_writes
 from fluidtool.ir.roles import OpRole
 from fluidtool.ops.registry import get_op
+from fluidtool.proto.enums import VarType
 from fluidtool.records import dataclass
 from fluidtool.runtime.bindings import array_of
 from fluidtool.runtime.bound_region import lod_of
@@ -32,7 +33,7 @@ from fluidtool.tensor.references import ONE, references
 SHORTEST = 2  # operators that are worth a region
 UPDATE = 4  # what an update is worth, where another operator is worth 1
 LAYER = 16  # what a recurrent layer is worth, which is some launches for each step
-LAYERS = frozenset({"lstm", "lstm_grad", "gru", "gru_grad"})
+LAYERS = frozenset(f"{layer}{side}" for layer in ("lstm", "lstmp", "gru", "cudnn_lstm") for side in ("", "_grad"))
 COPIED = 1 << 16  # elements of a parameter that is copied for every run, since others change it
 PATIENCE = 8  # runs after each other whose parameters are elsewhere than in the last one, before a region is given up
 EAGER = 8  # LoDs for which a region is compiled when they come first; from then on when they come a second time
@@ -214,7 +215,9 @@ def _region(
     made: dict[str, None] = {}
     read: dict[str, None] = {}
     for step in part:
-        read |= dict.fromkeys(name for name in step.op.input_arg_names if name not in made)
+        read |= dict.fromkeys(
+            name for name in step.op.input_arg_names if name not in made and not _is_raw(step.op, name)
+        )
         made |= dict.fromkeys(step.op.output_arg_names)
     mine = {id(step.op) for step in part}
     elsewhere = {name for step in steps if id(step.op) not in mine for name in names_used(program, step.op)}
@@ -227,6 +230,12 @@ def _region(
         return (whole,) if whole.is_worthwhile else tuple(rest)
 
     return TrainingRegion(tuple(part), tuple(read), tuple(states), tuple(outputs), tuple(release), compiler, divide)
+
+
+def _is_raw(op: Operator, name: str) -> bool:
+    """Whether a variable is for an operator's own use, such as the cache of a `cudnn_lstm`."""
+    var = op.block.find_var_recursive(name)
+    return var is not None and var.type == VarType.RAW
 
 
 def reasons_of(parts: Iterable[Any]) -> dict[str, str]:

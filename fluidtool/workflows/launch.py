@@ -19,9 +19,8 @@ from fluidtool.distribute.launch.plans import Role, base_environment, saved_as, 
 from fluidtool.distribute.launch.ports import await_names, check_free, free_endpoints, held, loopback_endpoints
 from fluidtool.distribute.launch.recovery import NothingSaved, Recovery, SavedByAll, SavedByServers, SavedIn
 from fluidtool.distribute.launch.status import Outcome, RoleStatus, View
-from fluidtool.distribute.launch.supervisor import Engine, Supervisor
-from fluidtool.distribute.launch.supervisor import Options as Patience
-from fluidtool.distribute.rpc.options import REPLICAS, Options
+from fluidtool.distribute.launch.supervisor import Engine, Patience, Supervisor
+from fluidtool.distribute.rpc.options import REPLICAS, TransportOptions
 from fluidtool.errors import Hint, Location, OutputExistsError, UsageError
 from fluidtool.records import dataclass
 
@@ -36,7 +35,7 @@ class LaunchOptions:
     engine: "local" (a supervisor on this machine), "ray" (at `ray_address`, default: a new cluster here) or "mpi" (this
     process is one of an MPI job). port: that of a script's first role; any_ports: free ones instead. resume: continue
     from the newest step that all roles have saved. restarts: how often roles are restarted. grace, hang_after: seconds,
-    as in `fluidtool.distribute.launch.supervisor.Options`. role: start only this one, by name or number; whatever
+    as in `fluidtool.distribute.launch.supervisor.Patience`. role: start only this one, by name or number; whatever
     starts the others must also restart them.
     """
 
@@ -196,7 +195,7 @@ def _supervise(
             roles,
             engine,
             view,
-            options=Patience(options.grace, options.hang_after),
+            patience=Patience(options.grace, options.hang_after),
             recovery=recovery or _recovery(blueprint, options.restarts),
             resume=options.resume,
             started=started,
@@ -249,7 +248,7 @@ def _copies_elsewhere(blueprint: Blueprint) -> _Copies:
     """As the environment says, since nobody chooses endpoints for roles that are started one by one; none without replicas."""
     if blueprint.replicas == 1:
         return _Copies()
-    given, folder = Options.from_environment(os.environ).replicas, os.environ.get(REPLICAS_DIR, "")
+    given, folder = TransportOptions.from_environment(os.environ).replicas, os.environ.get(REPLICAS_DIR, "")
     if tuple(given) != blueprint.endpoints or not folder:
         raise UsageError(
             f"a role of a job with replicas that is started alone needs {REPLICAS}, which says where the second copy of each of "

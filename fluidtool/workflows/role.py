@@ -15,7 +15,7 @@ from fluidtool.distribute.metrics.endpoint import shown_metrics
 from fluidtool.distribute.metrics.exposition import Family
 from fluidtool.distribute.metrics.roles import of_any_role, of_trainer
 from fluidtool.distribute.rpc.certificates import certificate_variables
-from fluidtool.distribute.rpc.options import Options
+from fluidtool.distribute.rpc.options import TransportOptions
 from fluidtool.distribute.rpc.security import is_loopback
 from fluidtool.environment import environment_variables
 from fluidtool.errors import Hint, PolicyError, UsageError
@@ -103,7 +103,7 @@ def _policy(programs: TrainingPrograms, role: RolePlace, request: TrainingReques
     """Endpoints on this machine are allowed to a role, other ones only where the user says so."""
     if request.policy.endpoints is None:
         return request.policy
-    found = [*role.servers, *Options.from_environment(os.environ).replicas.values()]
+    found = [*role.servers, *TransportOptions.from_environment(os.environ).replicas.values()]
     found += [name for program in (programs.main, programs.startup) if program for name in endpoints_of(program)]
     far = [endpoint for endpoint in found if not is_loopback(endpoint)]
     if far:

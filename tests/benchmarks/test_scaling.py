@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.pace import paced, processors
+from benchmarks.pace import Pace, paced, processors
 from benchmarks.scaling import (
     FILE,
     WORKERS,
@@ -40,10 +40,10 @@ from benchmarks.scaling_points import (
     measure,
     predicted,
     rates,
+    simulated,
     table,
-    typical,
 )
-from benchmarks.scaling_runs import Point, Run, Runs
+from benchmarks.scaling_runs import ALONE, Point, Run, Runs, take_turns, typical
 from benchmarks.simulation import Network
 from tests.support.checkout import ROOT, child_environment
 
@@ -133,8 +133,17 @@ def test_the_slowest_of_many_workers_is_slower() -> None:
 
 # ---------------------------------------------------------------- points that were measured
 LOAD = {"wake": 2e-5, "message": 1e-5, "update": 5e-5, "own_wake": 1e-6, "own_message": 1e-6}
-MLP = {"trainer": 0.01, "serve": 0.004, "update": 0.001, "trainer_more": 0.002, "serve_more": 0.003, "used": 1.0}
-KNOWN: dict[str, Any] = {"loads": {"sync": LOAD, "async": LOAD}, "jobs": {"mlp sync": MLP}}
+MLP = {
+    "trainer": 0.01,
+    "serve": 0.004,
+    "update": 0.001,
+    "trainer_more": 0.002,
+    "serve_more": 0.003,
+    "exchange": 0.003,
+    "loss": 0.0,
+    "used": 1.0,
+}
+KNOWN: dict[str, Any] = {"loads": {"sync": LOAD, "async": LOAD}, "jobs": {"mlp sync": MLP, "mlp async": MLP}}
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
@@ -202,52 +211,111 @@ def test_what_messages_and_updates_cost_is_found_again(mode: str) -> None:
     assert asdict(rates(mode, runs)) == pytest.approx(asdict(Rates(2e-5, 1e-5, 5e-5, 0.0, 1e-6)))
 
 
-def test_what_a_job_costs_is_found_again() -> None:
-    alone, both, split = known_by(("mlp", "sync"))
-    known = {"jobs": {"mlp sync": MLP | {"used": 0.8}}}
-    seconds = predicted(both, known, cores=2).seconds
-    runs = {alone: Run(1.0, 0.005, 0.01), both: Run(seconds, 0.0045, 0.01), split: Run(1.0, 0.008, 0.012)}
-    assert asdict(job(("mlp", "sync"), runs, cores=2)) == pytest.approx(MLP | {"used": 0.8})
+def runs_of(costs: dict[str, float], mode: str) -> dict[Point, Run]:
+    """What the jobs take that costs come from, if these are the costs."""
+    one, pair, alone, both, split = known_by(("mlp", mode))
+    own = costs["trainer"] - costs["exchange"] + costs["update"]
+    known = {"jobs": {f"mlp {mode}": costs}}
+    said = simulated(both, known, cores=2)
+    server = costs["serve"] + costs["update"]
+    more = costs["trainer_more"], costs["serve_more"]
+    return {
+        one: Run(1.0, 0.0, own),
+        pair: Run(2.0, 0.0, own * (1 + costs["loss"])),
+        alone: Run(1.0, server, costs["trainer"]),
+        both: Run(said.seconds, said.server, said.trainer),
+        split: Run(1.0, server + more[1], costs["trainer"] + more[0]),
+    }
+
+
+@pytest.mark.parametrize(("mode", "update"), [("sync", 0.001), ("async", 0.0)])
+def test_what_a_job_costs_is_found_again(mode: str, update: float) -> None:
+    """What is lost by turns on a processor is in the times of three processes on two, and not in the costs."""
+    costs = MLP | {"update": update, "loss": 0.15, "used": 0.8}
+    found = job(("mlp", mode), runs_of(costs, mode), cores=2)
+    assert asdict(found) == pytest.approx(costs, rel=1e-3)
+
+
+def test_what_is_lost_by_turns_is_in_what_is_predicted() -> None:
+    point = Point("mlp", "sync", 2, 2)
+    more = {"jobs": {"mlp sync": MLP | {"loss": 0.15}}}
+    without, with_loss = (predicted(point, known, cores=2) for known in (KNOWN, more))
+    assert 1.03 < with_loss.server / without.server < 1.15
+    assert with_loss.seconds > without.seconds
+
+
+def test_two_trainers_that_lose_nothing_show_no_loss() -> None:
+    assert job(("mlp", "sync"), runs_of(MLP | {"loss": -0.02}, "sync"), cores=2).loss == 0.0
 
 
 def test_a_job_gets_at_most_all_of_the_processors() -> None:
-    alone, both, split = known_by(("mlp", "sync"))
-    runs = {alone: Run(1e-3, 0.005, 0.01), both: Run(1e-3, 0.0045, 0.01), split: Run(1e-3, 0.008, 0.012)}
-    assert job(("mlp", "sync"), runs, cores=2).used == 1.0
+    runs = runs_of(MLP, "sync")
+    quick = {point: replace(run, seconds=1e-3) for point, run in runs.items()}
+    assert job(("mlp", "sync"), quick, cores=2).used == 1.0
+
+
+def take_turns_in(monkeypatch: pytest.MonkeyPatch, *foreign: float) -> list[Point]:
+    """Let every job take a turn for each of these; the points for which that was done."""
+    made: list[Point] = []
+
+    def turns(points: list[Point]) -> dict[Point, list[Run]]:
+        made.extend(points)
+        return {point: [Run(1.0, 1.0 + place, 1.0, part) for place, part in enumerate(foreign)] for point in points}
+
+    monkeypatch.setattr("benchmarks.scaling_runs.take_turns", turns)
+    return made
 
 
 def test_measuring_goes_on_where_the_last_process_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[Point] = []
-
-    def run(point: Point) -> Run:
-        made.append(point)
-        return Run(1.0, 1.0 + len(made), 1.0)
-
-    monkeypatch.setattr("benchmarks.scaling_runs.run", run)
-    points = [JOBS[0]]
-    for _ in range(3):
-        assert measure(points, 1, Runs(tmp_path / "runs", seconds=0.0)) is None
+    made = take_turns_in(monkeypatch, 0.0)
+    points = [Point("mlp", mode, 2, 2) for mode in ("sync", "async")]
+    assert measure(points, 1, Runs(tmp_path / "runs", seconds=0.0)) is None
     found = measure(points, 1, Runs(tmp_path / "runs", seconds=0.0))
-    assert made == [*known_by(("mlp", "sync")), *points]
-    assert found is not None and found["rounds"][0]["points"][0]["server"] == 5.0
+    assert len(made) == len(set(made)), "nothing is measured twice, not even what two groups need"
+    assert set(made) == {*known_by(("mlp", "sync")), *known_by(("mlp", "async")), *points}
+    assert found is not None and [point["mode"] for point in found["rounds"][0]["points"]] == ["sync", "async"]
 
 
-def test_a_run_beside_other_work_is_made_again_and_the_quietest_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    foreign = iter([0.3, 0.5, 0.02, 0.0])
-    monkeypatch.setattr("benchmarks.scaling_runs.run", lambda point: Run(1.0, 1.0, 1.0, next(foreign)))
+def test_turns_beside_other_work_do_not_count_where_there_are_quiet_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    take_turns_in(monkeypatch, 0.9, 0.9, 0.0)
     runs = Runs()
-    assert runs.make(0, JOBS[0], "round 1") and runs.make(1, JOBS[0], "round 2")
-    assert runs.of_round(0)[JOBS[0]].foreign == 0.3  # of two
-    assert runs.of_round(1)[JOBS[0]].foreign == 0.02
-    assert next(foreign) == 0.0
+    assert runs.make(0, JOBS[:1], "round 1")
+    assert (runs.of_round(0)[JOBS[0]].server, runs.of_round(0)[JOBS[0]].foreign) == (3.0, 0.0)
+
+
+def test_a_round_gives_the_median_of_its_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    take_turns_in(monkeypatch, 0.0, 0.0, 0.0)
+    runs = Runs()
+    assert runs.make(0, JOBS[:1], "round 1")
+    assert runs.of_round(0)[JOBS[0]].server == 2.0
+
+
+def test_jobs_take_turns() -> None:
+    """Two loads, of which each has a server and trainers of its own, for as many turns."""
+    points = [Point("load", mode, 1, 2, 1) for mode in ("sync", "async")]
+    found = take_turns(points, turns=2)
+    assert list(found) == points
+    for runs in found.values():
+        assert len(runs) == 2 and all(run.seconds > 0 and run.server > 0 and run.own > 0 for run in runs)
+
+
+@pytest.mark.slow
+def test_a_job_without_servers_has_trainers_alone() -> None:
+    (runs,) = take_turns([Point("mlp", ALONE, 0, 1)], turns=1).values()
+    assert [run.server for run in runs] == [0.0] and runs[0].own > 0
+
+
+def test_what_is_kept_is_predicted_within_15_percent() -> None:
+    found = json.loads(FILE.read_text())["simulated"]
+    assert (faults(found), counted(found)) == ([], 32)
 
 
 def test_times_are_those_of_a_processor_as_fast_as_the_fastest(monkeypatch: pytest.MonkeyPatch) -> None:
     """The server of the slow run needs twice as long, what plays its trainers 1.5 times; a step has the pace of both."""
-    made = iter([Run(1.0, 3.0, 1.0, 0.0, 4e-4, 4e-4), Run(1.875, 6.0, 1.5, 0.0, 8e-4, 6e-4)])
-    monkeypatch.setattr("benchmarks.scaling_runs.run", lambda point: next(made))
+    made = [Run(1.0, 3.0, 1.0, 0.0, 4e-4, 4e-4)], [Run(1.875, 6.0, 1.5, 0.0, 8e-4, 6e-4)]
+    monkeypatch.setattr("benchmarks.scaling_runs.take_turns", lambda points: dict(zip(points, made, strict=True)))
     runs = Runs()
-    assert runs.make(0, JOBS[0], "round 1") and runs.make(0, JOBS[1], "round 1")
+    assert runs.make(0, JOBS[:2], "round 1")
     found = runs.of_round(0)
     assert asdict(found[JOBS[1]]) == pytest.approx(asdict(found[JOBS[0]]))
 
@@ -266,5 +334,12 @@ def test_every_processor_is_watched_meanwhile() -> None:
         time.sleep(0.1)
     assert len(pace.samples) == len(processors())
     assert 0 < pace.during(begin, end) < 0.1
-    whole = [pace.during(begin, end, place) for place in range(len(pace.samples))]
-    assert pace.during(begin, end) == pytest.approx(sum(whole) / len(whole))
+
+
+def test_a_pace_is_that_of_the_mean_speed() -> None:
+    """Half of the time at half the speed: three quarters of the speed."""
+    pace = Pace()
+    pace.samples = [[(1.0, 1e-3), (2.0, 2e-3), (9.0, 5.0)], [(1.5, 4e-3)]]
+    assert pace.during(0.0, 3.0, 0) == pytest.approx(1e-3 / 0.75)
+    assert pace.during(0.0, 3.0, 1) == pytest.approx(4e-3)
+    assert pace.during(0.0, 3.0) == pytest.approx(3 / (1000 + 500 + 250))

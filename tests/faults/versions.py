@@ -21,7 +21,7 @@ from fluidtool.distribute.rpc import service
 from fluidtool.distribute.rpc.client import Client, connect
 from fluidtool.distribute.rpc.handler import Message, RemoteError
 from fluidtool.distribute.rpc.methods import Method
-from fluidtool.distribute.rpc.options import Options
+from fluidtool.distribute.rpc.options import TransportOptions
 from fluidtool.distribute.rpc.service import CALL_KEY, OWN_SERVICE, TRAINER_KEY, VERSION, Server
 from fluidtool.distribute.rpc.sockets import line, offers
 from fluidtool.distribute.rpc.sockets.offers import Offer, reached
@@ -31,7 +31,7 @@ from fluidtool.tensor import LoDTensor
 from tests.distribute.rpc.support import Keeper, served
 
 SENT = Message("g", LoDTensor(np.ones(4, np.float32)))
-PATIENT = Options(deadline=60.0)
+PATIENT = TransportOptions(deadline=60.0)
 Case = Callable[[Server, Keeper, random.Random], list[str]]
 
 

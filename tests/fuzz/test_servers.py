@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fluidtool.distribute.rpc.options import Options
+from fluidtool.distribute.rpc.options import TransportOptions
 from fluidtool.distribute.rpc.security import Security
 from tests.distribute.rpc.support import Keeper, served, tensor
 from tests.faults.storm import prepare
@@ -29,7 +29,7 @@ def test_a_job_that_is_attacked_learns_what_it_learns_in_peace() -> None:
 
 
 def test_a_server_that_is_attacked_hears_nothing_and_goes_on() -> None:
-    keeper, secret = Keeper(w=tensor(1)), Options(security=Security(token=servers.TOKEN))
+    keeper, secret = Keeper(w=tensor(1)), TransportOptions(security=Security(token=servers.TOKEN))
     with served(keeper, secret) as server:
         found = [servers.attack(seed, [server.port], [os.getpid()]) for seed in range(100)]
         assert {what for what, *_ in keeper.heard} <= {"get now"}

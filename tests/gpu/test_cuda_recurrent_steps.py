@@ -68,6 +68,17 @@ def gru(**options: Any) -> Any:
     return lambda x: layers.dynamic_gru(layers.fc(x, 3 * SIZE), SIZE, **options)
 
 
+def lstmp(size: int = 3, **options: Any) -> Any:
+    def layer(x: Any) -> Any:
+        return layers.dynamic_lstmp(layers.fc(x, 4 * SIZE), 4 * SIZE, size, **options)[0]
+
+    return layer
+
+
+def lstmp_with_states(**options: Any) -> Any:
+    return lambda x: lstmp(h_0=state_of(x, 3), c_0=state_of(x), **options)(x)
+
+
 def both_outputs_of_lstm(x: Any) -> Any:
     hidden, cell = layers.dynamic_lstm(layers.fc(x, 4 * SIZE), 4 * SIZE, use_peepholes=False)
     cell.stop_gradient = True
@@ -91,6 +102,10 @@ STATED = {
     "lstm with initial states": lstm_with_states(use_peepholes=False),
     "lstm with initial states and peepholes": lstm_with_states(),
     "lstm with initial states backwards": lstm_with_states(is_reverse=True),
+    "lstmp with initial states": lstmp_with_states(use_peepholes=False),
+    "lstmp with initial states, peepholes and bounds backwards": lstmp_with_states(
+        is_reverse=True, cell_clip=0.3, proj_clip=0.2
+    ),
     "gru with an initial state": gru_with_state(),
     "gru with an initial state backwards": gru_with_state(is_reverse=True),
     "gru of the first paper with an initial state": gru_with_state(origin_mode=True),
@@ -102,6 +117,13 @@ LAYERS = {
     "lstm backwards": lstm(is_reverse=True),
     "lstm of other activations": lstm(candidate_activation="relu", cell_activation="identity"),
     "lstm whose cells are read": both_outputs_of_lstm,
+    "lstmp": lstmp(use_peepholes=False),
+    "lstmp with peepholes": lstmp(),
+    "lstmp backwards, wider than its cells": lstmp(7, is_reverse=True),
+    "lstmp without an activation": lstmp(proj_activation="identity"),
+    "lstmp of other activations": lstmp(candidate_activation="relu", cell_activation="sigmoid", proj_activation="relu"),
+    "lstmp with bounds": lstmp(cell_clip=0.25, proj_clip=0.15),
+    "lstmp with a bound of the projection alone": lstmp(proj_activation="identity", proj_clip=0.1),
     "gru": gru(),
     "gru backwards": gru(is_reverse=True),
     "gru of the first paper": gru(origin_mode=True),
@@ -139,7 +161,7 @@ def test_other_lengths_are_other_graphs(compiled: list[CudaStep]) -> None:
 
 
 def test_sequences_without_rows_are_left_out(compiled: list[CudaStep]) -> None:
-    for name in ("lstm", "gru"):
+    for name in ("lstm", "lstmp", "gru"):
         both(network(lambda x, name=name: layers.sequence_pool(LAYERS[name](x), "last")), [batch(0, [2, 0, 3])])
     assert compiled
 
@@ -157,6 +179,9 @@ def test_initial_states_that_are_fed_have_gradients(name: str, compiled: list[Cu
         states.stop_gradient = False
         x = layers.fc(layers.data("x", [4], lod_level=1), SIZE)
         options = {"is_reverse": "backwards" in name}
+        if "lstmp" in name:
+            options |= {"use_peepholes": "peepholes" in name, "cell_clip": 0.9 if "bounds" in name else None}
+            return layers.mean(layers.square(lstmp(SIZE, h_0=states, c_0=layers.scale(states, 0.5), **options)(x)))
         if "lstm" in name:
             options["use_peepholes"] = "peepholes" in name
             return layers.mean(layers.square(lstm(h_0=states, c_0=layers.scale(states, 0.5), **options)(x)))
@@ -235,3 +260,74 @@ def test_single_steps_are_part_of_the_step(name: str, compiled: list[CudaStep]) 
     rows = [np.random.default_rng(step).standard_normal((6, 4)).astype(np.float32) for step in range(3)]
     job = both(build, [{"x": each} for each in rows])
     assert len(compiled) == 3 and job.region().region.parts is None
+
+
+# ---------------------------------------------------------------- stacks of layers
+def stack(**options: Any) -> Any:
+    """An LSTM of cuDNN over 4 steps of 3 sequences, whose first states are learned, and its last states."""
+    settings = {"num_layers": 2, "max_len": 4, "hidden_size": SIZE} | options
+    directions = 2 if settings.get("is_bidirec") else 1
+
+    def build() -> Any:
+        x = layers.fc(layers.data("x", [4, 3, 6], append_batch_size=False), 4, num_flatten_dims=2)
+        shape = [settings["num_layers"] * directions, 3, SIZE]
+        first = [layers.create_parameter(shape, "float32", default_initializer=spread(seed)) for seed in (3, 4)]
+        options = {"default_initializer": spread(5), **settings}
+        out, *last = layers.lstm(layers.scale(x, 1.5), first[0], first[1], **options)
+        more = [
+            layers.mean(layers.square(layers.scale(each, factor)))
+            for each, factor in zip(last, (2.0, 3.0), strict=True)
+        ]
+        return layers.mean(layers.square(layers.tanh(out) - 0.3)) + more[0] + more[1]
+
+    return build
+
+
+def spread(seed: int) -> Any:
+    return fluid.initializer.Uniform(-0.5, 0.5, seed)
+
+
+def steps_of(seed: int) -> dict[str, Any]:
+    return {"x": np.random.default_rng(seed).standard_normal((4, 3, 6)).astype(np.float32)}
+
+
+STACKS = {
+    "one layer": {"num_layers": 1},
+    "two layers": {},
+    "both directions": {"is_bidirec": True},
+    "dropout": {"dropout_prob": 0.4},
+    "dropout by a seed, both directions": {"dropout_prob": 0.4, "seed": 11, "is_bidirec": True, "num_layers": 3},
+    "dropout of everything": {"dropout_prob": 1.0},
+    "dropout that is switched off": {"dropout_prob": 0.4, "is_test": True},
+}
+
+
+@pytest.mark.parametrize("name", STACKS)
+def test_stacks_of_layers_are_part_of_the_step(name: str, compiled: list[CudaStep]) -> None:
+    job = both(stack(**STACKS[name]), [steps_of(step) for step in range(3)])
+    assert len(compiled) == 3 and job.region().region.parts is None
+
+
+def test_a_stack_of_which_only_the_last_state_is_read(compiled: list[CudaStep]) -> None:
+    def build() -> Any:
+        x = layers.data("x", [4, 3, 6], append_batch_size=False)
+        first = layers.create_parameter([2, 3, SIZE], "float32", default_initializer=spread(3))
+        _, hidden, _ = layers.lstm(x, first, first, 4, SIZE, 2, default_initializer=spread(5))
+        return layers.mean(layers.square(hidden))
+
+    both(build, [steps_of(step) for step in range(3)])
+    assert len(compiled) == 3
+
+
+def test_masks_that_others_read_leave_a_stack_to_its_operator(compiled: list[CudaStep]) -> None:
+    def build() -> Any:
+        loss = stack(dropout_prob=0.4)()
+        block = fluid.default_main_program().global_block()
+        (cache,) = next(op for op in block.ops if op.type == "cudnn_lstm").input("Cache")
+        copy = block.create_var(name="copy", dtype="float32", persistable=False)
+        block.append_op(type="assign", inputs={"X": cache}, outputs={"Out": copy})
+        copy.stop_gradient = True
+        return loss
+
+    job = both(build, [steps_of(0)])
+    assert "Cache is read outside the step" in str(job.region().region.reasons)

@@ -125,12 +125,95 @@ def test_a_word_that_stands_everywhere_is_added_in_order(compiled: list[CudaStep
     same(*jobs)
 
 
-def test_a_table_with_a_clipped_gradient_is_updated_by_itself(compiled: list[CudaStep]) -> None:
+CLIPS = {
+    "value": lambda: fluid.clip.GradientClipByValue(0.004, -0.002),
+    "norm": lambda: fluid.clip.GradientClipByNorm(0.01),
+    "global norm": lambda: fluid.clip.GradientClipByGlobalNorm(0.01),
+}
+
+
+@pytest.mark.parametrize("name", ["sgd", "lazy adam", "adagrad", "momentum"])
+@pytest.mark.parametrize("clip", CLIPS)
+def test_clipped_rows_are_part_of_the_step(clip: str, name: str, compiled: list[CudaStep]) -> None:
+    def build() -> Any:
+        loss = two_tables()
+        fluid.clip.set_gradient_clip(CLIPS[clip]())
+        return loss
+
+    ids = {"ids": np.array([[3, 3, 7, 3], [7, 9, 3, 1]]), "y": np.array([[9.0], [-9.0]], np.float32)}
+    want, plain, job = (
+        Job(each, OPTIMIZERS[name], place)
+        for each, place in ((build, fluid.CPUPlace()), (two_tables, None), (build, None))
+    )
+    for feed in (ids, batch(1), ids, batch(2)):
+        a, _, b = (each.step(feed)[0] for each in (want, plain, job))
+        np.testing.assert_allclose(b, a, rtol=2e-5)
+    same(want, job, 1e-4)
+    assert np.abs(plain.values()["table6"] - job.values()["table6"]).max() > 1e-3  # it was clipped
+    assert job.region().region.parts is None
+    assert kinds(compiled[-1]).count("sort") == 1
+    assert kinds(compiled[-1]).count("rows_update") == (0 if name == "momentum" else 2)
+
+
+@pytest.mark.parametrize("clip", CLIPS)
+def test_clipped_rows_of_several_lookups_of_one_table(clip: str, compiled: list[CudaStep]) -> None:
+    def build() -> Any:
+        first, second = (layers.data(name, [2], dtype="int64") for name in ("a", "b"))
+        x, y = (fluid.embedding(each, [ROWS, 4], is_sparse=True, param_attr="table") for each in (first, second))
+        return layers.mean(layers.square(layers.fc(layers.reduce_sum(x * y, 1), 1) - 4.0))
+
+    def optimizer() -> Any:
+        return fluid.optimizer.Adagrad(0.1, grad_clip=CLIPS[clip]())
+
+    want, job = Job(build, optimizer, fluid.CPUPlace()), Job(build, optimizer)
+    for step in range(3):
+        feed = {"a": batch(step)["ids"][:, :2], "b": np.full((8, 2), 3)}
+        a, b = (each.step(feed)[0] for each in (want, job))
+        np.testing.assert_allclose(b, a, rtol=2e-5)
+    same(want, job, 1e-4)
+    assert job.region().region.parts is None and "merged" in kinds(compiled[-1])
+
+
+def test_bounds_that_leave_out_zero_are_left_to_their_operator() -> None:
+    def clipped() -> Any:
+        return fluid.optimizer.SGD(0.1, grad_clip=fluid.clip.GradientClipByValue(0.5, 0.001))
+
+    job = both(two_tables, clipped)
+    assert "bounds that leave out 0" in str(job.region().region.reasons)
+
+
+def test_values_of_rows_that_are_fetched_are_those_of_the_cpu() -> None:
+    """Within the step zeros stand beside them."""
+
     def clipped() -> Any:
         return fluid.optimizer.SGD(0.1, grad_clip=fluid.clip.GradientClipByGlobalNorm(0.01))
 
-    both(two_tables, clipped)
-    assert all("rows_update" not in kinds(step) for step in compiled)
+    want, job = Job(two_tables, clipped, fluid.CPUPlace()), Job(two_tables, clipped)
+    ops = job.main.global_block().ops
+    (name, *_) = [op.outputs["Out"][0] for op in ops if op.type == "get_tensor_from_selected_rows"]
+    for step in range(3):
+        a, b = (each.step(batch(step), name)[1] for each in (want, job))
+        np.testing.assert_allclose(b, a, rtol=2e-5, atol=1e-9)
+    same(want, job, 1e-4)
+
+
+def test_values_of_rows_that_others_read_are_left_to_their_operators() -> None:
+    class Shown:
+        """SGD beside an operator that reads the values of the rows of a gradient."""
+
+        def minimize(self, loss: Any) -> None:
+            _, pairs = fluid.optimizer.SGD(0.1).minimize(loss)
+            block = loss.block
+            grad = next(grad for param, grad in pairs if param.name == "table6")
+            values, mean = (block.create_var(name=name, dtype="float32") for name in ("values", "level"))
+            block.append_op(type="get_tensor_from_selected_rows", inputs={"X": grad}, outputs={"Out": values})
+            block.append_op(type="mean", inputs={"X": values}, outputs={"Out": mean})
+
+    want, job = Job(two_tables, Shown, fluid.CPUPlace()), Job(two_tables, Shown)
+    for step in range(3):
+        a, b = (each.step(batch(step), "level")[1] for each in (want, job))
+        np.testing.assert_allclose(b, a, rtol=2e-5, atol=1e-9)
+    same(want, job)
 
 
 def test_an_id_out_of_range_has_the_message_of_the_cpu_and_changes_nothing() -> None:

@@ -10,7 +10,15 @@ import numpy as np
 import pytest
 
 from fluidtool.runtime.engines.cuda import cublaslt, cudnn
-from fluidtool.runtime.engines.cuda.calls import Attention, Buffer, Convolution, Heads, Place, Pointer
+from fluidtool.runtime.engines.cuda.calls import (
+    Attention,
+    AttentionGradient,
+    Buffer,
+    Convolution,
+    Heads,
+    Place,
+    Pointer,
+)
 from fluidtool.runtime.engines.cuda.convolutions import FUSED
 from tests.gpu.standin import libraries
 
@@ -135,6 +143,40 @@ def test_attention_is_described_to_cudnn(half: str, masked: bool) -> None:
 
 
 @needs_cudnn
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("half", ["fp16", "bf16"])
+def test_attention_leaves_what_its_gradient_needs(half: str, masked: bool) -> None:
+    call = attention_of(half, masked, stats=True)
+    graph, tensors = cudnn.attention_graph(cudnn.module(), call, None)
+    (node,) = graph.nodes
+    assert len(tensors) == len(call.pointers) == 5 + masked and node.node_type.name == "SDPA"
+    stats = tensors[-1]
+    assert (stats.get_dim(), stats.get_stride()) == ([2, 4, 6, 1], [24, 6, 1, 1])
+    assert stats.get_data_type() == cudnn.module().data_type.FLOAT and stats is not tensors[3]
+
+
+@needs_cudnn
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("half", ["fp16", "bf16"])
+def test_the_gradient_of_attention_is_described_to_cudnn(half: str, masked: bool) -> None:
+    call = gradient_of(attention_of(half, masked, stats=True))
+    graph, tensors = cudnn.attention_gradient_graph(cudnn.module(), call, None)
+    (node,) = graph.nodes
+    assert len(tensors) == len(call.pointers) == 9 + masked and node.node_type.name == "SDPA_BWD"
+    assert [each.get_dim() for each in tensors[6:9]] == [[2, 4, 6, 16], [2, 4, 5, 16], [2, 4, 5, 16]]
+    assert {each.get_data_type() for each in tensors[6:9]} == {cudnn.data_type(cudnn.module(), half)}
+    assert tensors[5].get_data_type() == cudnn.module().data_type.FLOAT
+
+
+@needs_cudnn
+def test_without_a_plan_a_gradient_of_attention_is_refused() -> None:
+    library = cudnn.module()
+    graph, _ = cudnn.attention_gradient_graph(library, gradient_of(attention_of("bf16", True, stats=True)), None)
+    with pytest.raises(library.cudnnGraphNotSupportedError):
+        graph.build([library.heur_mode.A, library.heur_mode.FALLBACK])
+
+
+@needs_cudnn
 def test_without_a_plan_a_graph_is_refused() -> None:
     library = cudnn.module()
     graph, _ = cudnn.attention_graph(library, attention_of("bf16", True), None)
@@ -142,14 +184,22 @@ def test_without_a_plan_a_graph_is_refused() -> None:
         graph.build([library.heur_mode.A, library.heur_mode.FALLBACK])
 
 
-def attention_of(half: str, masked: bool) -> Attention:
+def attention_of(half: str, masked: bool, stats: bool = False) -> Attention:
     """Heads side by side: four for each of two sequences of six rows and five keys."""
 
     def heads(rows: int) -> Heads:
         return Heads(Place(Buffer(1, half=half), (64 * rows, 16, 64, 1)), (2, 4, rows, 16))
 
     mask = Heads(Place(Buffer(1, half=half), (30, 30, 5, 1)), (2, 1, 6, 5)) if masked else None
-    return Attention(heads(6), heads(5), heads(5), heads(6), 0.25, mask)
+    left = Heads(Place(Buffer(1), (24, 6, 1, 1)), (2, 4, 6, 1)) if stats else None
+    return Attention(heads(6), heads(5), heads(5), heads(6), 0.25, mask, left)
+
+
+def gradient_of(call: Attention) -> AttentionGradient:
+    """The gradient of an attention, all of whose results lie as what they are gradients of."""
+    assert call.stats is not None
+    given = (call.q, call.k, call.v, call.out, call.out, call.stats)
+    return AttentionGradient(*given, call.q, call.k, call.v, call.factor, call.mask)
 
 
 @needs_cudnn

@@ -16,12 +16,16 @@ from fluidtool.tensor import CUDAPlace
 from tests.fuzz._networks import network
 from tests.gpu import cases
 from tests.gpu.nvrtc import ABSENT, faults, nvrtc
-from tests.gpu.test_cuda_recurrent_steps import LAYERS
+from tests.gpu.test_cuda_recurrent_steps import LAYERS, stack
 from tests.gpu.test_cuda_recurrent_steps import batch as some_sequences
 from tests.gpu.test_cuda_recurrent_steps import network as sequences_with
+from tests.gpu.test_cuda_recurrent_steps import steps_of as some_steps
 from tests.gpu.test_cuda_regions import on_gpu
+from tests.gpu.test_cuda_structured import reader, sentences, spoken, tagger
 from tests.gpu.test_cuda_tables import batch as rows_of_tables
 from tests.gpu.test_cuda_tables import two_tables
+from tests.gpu.test_training_attention import needed
+from tests.gpu.test_training_attention import network as network_of_attention
 from tests.gpu.test_training_steps import OPTIMIZERS, Job, attention, words
 from tests.runtime.native.checking import Net
 from tests.runtime.native.test_sequences import gru, lstm, sequences
@@ -117,6 +121,18 @@ def test_kernels_of_a_step_with_tables_attention_and_dropout(architecture: str, 
     assert "check_" in check and faults(check, architecture) == ""
 
 
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("half", ["fp16", "bf16"])
+def test_kernels_in_the_place_of_attention(
+    half: str, architecture: str, generated: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLUIDTOOL_CUDA_PRECISION", half)
+    build = network_of_attention(alpha=0.3, mask="keys")
+    Job(build, OPTIMIZERS["sgd"]).step(needed(build, 0))
+    text = "".join(generated)
+    assert "softmax_back_" in text and "most + logf(sum)" in text and faults(text, architecture) == ""
+
+
 @pytest.mark.parametrize("optimizer", ["adam", "ftrl", "centered rmsprop"])
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_kernels_of_sorted_tables(optimizer: str, architecture: str, generated: list[str]) -> None:
@@ -131,6 +147,28 @@ def test_kernels_of_sorted_tables(optimizer: str, architecture: str, generated: 
 def test_kernels_of_layers_of_sequences(name: str, architecture: str, generated: list[str]) -> None:
     Job(sequences_with(LAYERS[name]), OPTIMIZERS["sgd"]).step(some_sequences(0))
     assert generated and [faults(each, architecture) for each in generated] == [""] * len(generated)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("tags", [5, 40])
+def test_kernels_of_conditional_random_fields(tags: int, architecture: str, generated: list[str]) -> None:
+    Job(tagger(tags), OPTIMIZERS["sgd"]).step(sentences(0, [3, 1], tags))
+    text = "".join(generated)
+    assert "crf_back_" in text and [faults(each, architecture) for each in generated] == [""] * len(generated)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_kernels_of_labels_without_places(architecture: str, generated: list[str]) -> None:
+    Job(reader(), OPTIMIZERS["sgd"]).step(spoken(0, [5, 4], [2, 1]))
+    text = "".join(generated)
+    assert "ctc_back_" in text and [faults(each, architecture) for each in generated] == [""] * len(generated)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_kernels_of_stacks_of_layers(architecture: str, generated: list[str]) -> None:
+    Job(stack(dropout_prob=0.4, is_bidirec=True), OPTIMIZERS["sgd"]).step(some_steps(0))
+    text = "".join(generated)
+    assert "(double)(drawn(state)" in text and faults(text, architecture) == ""
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

@@ -9,13 +9,16 @@ import pytest
 
 import fluidtool.fluid as fluid
 from fluidtool.fluid import layers
-from fluidtool.runtime.engines.cuda.calls import Choice, Convolution, Product, flat
+from fluidtool.runtime.engines.cuda.calls import Choice, Convolution, Launch, Product, flat
 from fluidtool.runtime.engines.cuda.training.compiled import CudaStep
 from tests.gpu import cases
 from tests.gpu.standin.devices import MACHINE
 from tests.gpu.test_cuda_fused import ROUNDING
-from tests.gpu.test_cuda_recurrent_steps import LAYERS, network
+from tests.gpu.test_cuda_recurrent_steps import LAYERS, network, stack, steps_of
 from tests.gpu.test_cuda_recurrent_steps import batch as sequences
+from tests.gpu.test_cuda_structured import sentences, tagger
+from tests.gpu.test_cuda_tables import batch as rows_of_tables
+from tests.gpu.test_cuda_tables import two_tables
 from tests.gpu.test_training_steps import BY_NORMS, OPTIMIZERS, Job, attention, batch, perceptron, words
 
 
@@ -140,11 +143,34 @@ def test_attention_norms_tables_and_dropout(half: str, compiled: list[CudaStep])
 
 
 @pytest.mark.parametrize(
-    "name", ["lstm with peepholes", "gru", "lstm with initial states", "softmax", "convolution", "pool max"]
+    "name",
+    [
+        "lstm with peepholes",
+        "lstmp with peepholes",
+        "gru",
+        "lstm with initial states",
+        "softmax",
+        "convolution",
+        "pool max",
+    ],
 )
 def test_sequences_read_and_write_float32_between_halves(name: str, half: str, compiled: list[CudaStep]) -> None:
     near(network(LAYERS[name]), [sequences(step) for step in range(3)], half, growth=4.0)
     assert len(compiled) == 3
+
+
+def test_stacks_of_layers_and_conditional_random_fields(half: str, compiled: list[CudaStep]) -> None:
+    near(stack(is_bidirec=True, dropout_prob=0.4), [steps_of(step) for step in range(3)], half, growth=4.0)
+    near(tagger(), [sentences(step, [3, 1, 4]) for step in range(3)], half, growth=4.0)
+    assert len(compiled) == 6
+
+
+def test_clipped_rows(half: str, compiled: list[CudaStep]) -> None:
+    def clipped() -> Any:
+        return fluid.optimizer.SGD(0.1, grad_clip=fluid.clip.GradientClipByGlobalNorm(0.01))
+
+    near(two_tables, [rows_of_tables(step) for step in range(3)], half, clipped, growth=4.0)
+    assert any(call.name.startswith("merged") for call in compiled[-1].calls if isinstance(call, Launch))
 
 
 def test_what_is_fetched_is_float32(half: str) -> None:

@@ -11,6 +11,7 @@ import pytest
 import fluidtool.fluid as fluid
 from fluidtool.errors import FluidError, OperatorError, OutOfMemoryError, UsageError
 from fluidtool.fluid import layers
+from fluidtool.proto.enums import VarType
 from fluidtool.runtime import Executor, training_regions
 from fluidtool.runtime.engines.cuda.calls import Product
 from fluidtool.runtime.engines.cuda.training.compiled import CudaStep
@@ -55,7 +56,7 @@ class Job:
 
     def values(self) -> dict[str, Any]:
         """The parameters and what belongs to them."""
-        names = [var.name for var in self.main.list_vars() if var.persistable]
+        names = [var.name for var in self.main.list_vars() if var.persistable and var.type == VarType.LOD_TENSOR]
         return {name: np.array(self.scope.find_var(name).get_tensor()) for name in names}
 
     def plan(self) -> Plan:

@@ -27,7 +27,7 @@ from fluidtool.distribute.collective.peers import PeerCommunicator
 from fluidtool.distribute.endpoints import host_and_port
 from fluidtool.distribute.rpc.client import Client, connect
 from fluidtool.distribute.rpc.handler import RemoteError
-from fluidtool.distribute.rpc.options import Options
+from fluidtool.distribute.rpc.options import TransportOptions
 from fluidtool.distribute.rpc.service import serve
 from fluidtool.errors import CollectiveError
 from fluidtool.tensor import LoDTensor
@@ -40,7 +40,7 @@ LONGEST_REASON = 2000
 class Node:
     """This process on the network: a server at its endpoint, and clients of the others."""
 
-    def __init__(self, endpoint: str, rank: int, options: Options) -> None:
+    def __init__(self, endpoint: str, rank: int, options: TransportOptions) -> None:
         self.endpoint, self._rank, self._options = endpoint, rank, options
         self.inbox = Inbox(options.deadline)
         self._server = serve(endpoint, self.inbox, replace(options, sockets=False))  # the inbox may wait in a call
@@ -149,10 +149,12 @@ class GrpcEngine:
 
     is_networked = True
 
-    def __init__(self, seconds: float = DEADLINE_SECONDS, options: Options | None = None) -> None:
+    def __init__(self, seconds: float = DEADLINE_SECONDS, options: TransportOptions | None = None) -> None:
         self._seconds = seconds
         # A rank that is gone does not come back: nobody waits for a new connection to it.
-        self._options = replace(options or Options.from_environment(os.environ), deadline=seconds, retry_times=0)
+        self._options = replace(
+            options or TransportOptions.from_environment(os.environ), deadline=seconds, retry_times=0
+        )
         self._nodes: dict[str, Node] = {}
         # gRPC's threads would hold a process that ends without closing; atexit itself comes after waiting for them.
         getattr(threading, "_register_atexit", atexit.register)(self.close)

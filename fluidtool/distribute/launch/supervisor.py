@@ -64,7 +64,7 @@ class Engine(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class Patience:
     """grace: seconds that a role has to end by itself, before it is killed, and that servers have after the trainers.
 
     hang_after: seconds without a sign of life of any trainer after which a job hangs (0: it may be silent forever).
@@ -98,13 +98,13 @@ class Supervisor:
         engine: Engine,
         view: View,
         *,
-        options: Options | None = None,
+        patience: Patience | None = None,
         recovery: Recovery | None = None,
         resume: bool = False,
         started: int = 0,
     ) -> None:
         self.roles, self.engine, self.view = tuple(roles), engine, view
-        self.options, self.recovery = options or Options(), recovery or Recovery()
+        self.patience, self.recovery = patience or Patience(), recovery or Recovery()
         self._resume = resume
         self._status = {role.name: RoleStatus(role.name, role.kind, starts=started) for role in self.roles}
         self._running: dict[str, _Running] = {}
@@ -140,7 +140,7 @@ class Supervisor:
                 found[GENERATION] = str(self._generation)
             child = self.engine.start(role, found)
             status.state, status.process, status.exit_code = RUNNING, child.process, None
-            status.heard = time.monotonic() + self.options.starting
+            status.heard = time.monotonic() + self.patience.starting
             status.restart()
             self._saved.discard(saved_as(role.name))
             self._running[role.name] = _Running(role, child, status)
@@ -218,10 +218,10 @@ class Supervisor:
     def _hung(self) -> tuple[_Running, int, str] | None:
         """A trainer when no trainer gave a sign of life for too long."""
         waiting = [running for running in self._running.values() if running.role.is_trainer]
-        if not (self.options.hang_after and waiting):
+        if not (self.patience.hang_after and waiting):
             return None
         quiet = time.monotonic() - max(running.status.heard for running in waiting)
-        if quiet < self.options.hang_after:
+        if quiet < self.patience.hang_after:
             return None
         first = min(waiting, key=lambda running: running.status.heard)
         first.status.last_error = f"silent for {quiet:.0f} seconds"
@@ -305,7 +305,7 @@ class Supervisor:
         if not any(role.is_trainer for role in self.roles):
             return False  # servers alone: their trainers are elsewhere
         if self._servers_due is None:
-            self._servers_due = time.monotonic() + self.options.grace
+            self._servers_due = time.monotonic() + self.patience.grace
         return time.monotonic() >= self._servers_due
 
     # ------------------------------------------------------------ stopping
@@ -315,7 +315,7 @@ class Supervisor:
         for running in stopping:
             running.child.signal(signal.SIGTERM)
             running.child.signal(signal.SIGCONT)  # one that was halted could not end
-        due = time.monotonic() + self.options.grace
+        due = time.monotonic() + self.patience.grace
         while any(running.child.exit_code() is None for running in stopping):
             if self._hurried or time.monotonic() >= due:
                 break

@@ -18,7 +18,7 @@ from fluidtool.distribute.pserver.registrar import Registrar
 from fluidtool.distribute.pserver.roster import Roster
 from fluidtool.distribute.pserver.stragglers import StragglerPolicy, Watch
 from fluidtool.distribute.rpc.client import Client, connect
-from fluidtool.distribute.rpc.options import REPLICAS, Options
+from fluidtool.distribute.rpc.options import REPLICAS, TransportOptions
 from fluidtool.errors import Hint, UsageError
 from fluidtool.ops.context import OpContext
 
@@ -97,4 +97,4 @@ def elastic_server(
 
 
 def _connect(endpoint: str, number: int, environment: Mapping[str, str]) -> Client:
-    return connect(endpoint, number, Options.from_environment(environment))
+    return connect(endpoint, number, TransportOptions.from_environment(environment))

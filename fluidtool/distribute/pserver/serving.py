@@ -39,7 +39,7 @@ from fluidtool.distribute.pserver.replicas.updates import CopiedUpdates
 from fluidtool.distribute.pserver.server import ParameterServer
 from fluidtool.distribute.pserver.store import Store
 from fluidtool.distribute.pserver.synchronous import SynchronousServer
-from fluidtool.distribute.rpc.options import Options
+from fluidtool.distribute.rpc.options import TransportOptions
 from fluidtool.distribute.rpc.service import serve
 from fluidtool.errors import OutputError, UsageError
 from fluidtool.io.atomic import write_file
@@ -70,7 +70,7 @@ def serve_parameters(context: OpContext) -> None:
     replication = Replication.from_environment(environment, description)
     endpoint = description.endpoint if replication is None else replication.endpoint
     with parameter_server(context, description, environment, schedule) as server, _stopping_at_signals(server.stop):
-        options = fitted(Options.from_environment(environment), context.op.block.program, description)
+        options = fitted(TransportOptions.from_environment(environment), context.op.block.program, description)
         transport = serve(endpoint, server, options, lost=server.lost, traffic=traffic)
         grace = FAILED_GRACE
         try:
@@ -183,7 +183,7 @@ def _role(context: OpContext, description: ServerDescription) -> str:
     return f"pserver_{max(index, 0)}"
 
 
-def fitted(options: Options, program: Program, description: ServerDescription) -> Options:
+def fitted(options: TransportOptions, program: Program, description: ServerDescription) -> TransportOptions:
     """Options for messages of this program: no longer than what the server takes, and no more of them than trainers send.
 
     Rows of tables and of sparse gradients can be any number; a server that has such keeps the limits of `options`.

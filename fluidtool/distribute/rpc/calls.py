@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from fluidtool.distribute.rpc.handler import Message, RemoteError
 from fluidtool.distribute.rpc.methods import SERVICE, Method, changes_state
-from fluidtool.distribute.rpc.options import Options
+from fluidtool.distribute.rpc.options import TransportOptions
 from fluidtool.distribute.rpc.service import CALL_KEY, STEP_KEY, TRAINER_KEY
 from fluidtool.distribute.rpc.statuses import DEADLINE_EXCEEDED, UNAVAILABLE, error_of
 from fluidtool.distribute.rpc.wire import decode, encoded
@@ -89,7 +89,7 @@ class UnaryTransport:
     ordered = False
 
     def __init__(
-        self, grpc: Any, channel: Any, endpoint: str, options: Options, client: str, trainer_id: int, own: bool
+        self, grpc: Any, channel: Any, endpoint: str, options: TransportOptions, client: str, trainer_id: int, own: bool
     ) -> None:
         self._grpc, self._endpoint, self._options, self.own = grpc, endpoint, options, own
         self._client, self._trainer_id = client, trainer_id

@@ -26,7 +26,7 @@ from fluidtool.distribute.rpc.handler import (
 )
 from fluidtool.distribute.rpc.lasting import Lasting, LastingTransport
 from fluidtool.distribute.rpc.methods import AHEAD, COMPLETE, JOIN, LEAVE, POSITION, ROLL, SAVE, WITHOUT_BARRIER, Method
-from fluidtool.distribute.rpc.options import Options, load_grpc
+from fluidtool.distribute.rpc.options import TransportOptions, load_grpc
 from fluidtool.distribute.rpc.replicated import ReplicatedTransport
 from fluidtool.distribute.rpc.service import CALL_KEY, OWN_SERVICE, TRAINER_KEY, VERSION, WHOLE_MESSAGES, asking
 from fluidtool.distribute.rpc.sockets.line import Line, Lines
@@ -59,9 +59,9 @@ class Client:
 
     is_replicated = False
 
-    def __init__(self, endpoint: str, trainer_id: int = 0, options: Options | None = None) -> None:
+    def __init__(self, endpoint: str, trainer_id: int = 0, options: TransportOptions | None = None) -> None:
         self.endpoint, self.trainer_id = endpoint, trainer_id
-        self.options = Options() if options is None else options
+        self.options = TransportOptions() if options is None else options
         self.step = self.options.first_step
         self._grpc = load_grpc()
         self._name = f"{PROCESS}.{secrets.token_hex(8)}"
@@ -442,7 +442,7 @@ class ReplicatedClient(Client):
 
     is_replicated = True
 
-    def __init__(self, endpoint: str, other: str, trainer_id: int, options: Options) -> None:
+    def __init__(self, endpoint: str, other: str, trainer_id: int, options: TransportOptions) -> None:
         super().__init__(endpoint, trainer_id, options)
         self._places = endpoint, other
 
@@ -459,7 +459,7 @@ def _numbers(value: Value) -> list[int]:
     return [int(number) for number in value.numpy()] if isinstance(value, LoDTensor) else []
 
 
-def connect(endpoint: str, trainer_id: int = 0, options: Options | None = None) -> Client:
+def connect(endpoint: str, trainer_id: int = 0, options: TransportOptions | None = None) -> Client:
     """A client of the server at `endpoint`, or of both copies of it; it connects with the first call."""
     other = None if options is None else options.replicas.get(endpoint)
     if options is None or other is None:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from fluidtool.distribute.rpc.calls import Pending
 from fluidtool.distribute.rpc.handler import Gone, Late, Message, RemoteError
-from fluidtool.distribute.rpc.options import Options
+from fluidtool.distribute.rpc.options import TransportOptions
 from fluidtool.distribute.rpc.statuses import UNAVAILABLE, error_of
 from fluidtool.records import dataclass
 
@@ -78,7 +78,7 @@ class LastingTransport:
 
     ordered = own = True
 
-    def __init__(self, open_one: Callable[[float], Lasting], endpoint: str, options: Options) -> None:
+    def __init__(self, open_one: Callable[[float], Lasting], endpoint: str, options: TransportOptions) -> None:
         self._open_one, self._endpoint, self._options = open_one, endpoint, options
         self._lock = threading.RLock()
         self._stream: Lasting | None = None

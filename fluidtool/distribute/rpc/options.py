@@ -19,7 +19,7 @@ SHORTEST_SILENCE = 15.0  # seconds; a server says three times as often that it i
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class TransportOptions:
     """deadline: seconds that a call may take (FLAGS_rpc_deadline, in ms there). retry_times: how often a call is repeated
     when the connection breaks (FLAGS_rpc_retry_times). streaming: use what is faster than Paddle's calls where both sides
     have it (FLUIDTOOL_RPC=compatible switches that off). sockets: that is a socket, or else a stream of gRPC
@@ -46,7 +46,7 @@ class Options:
     replicas: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def from_environment(cls, environment: Mapping[str, str]) -> Options:
+    def from_environment(cls, environment: Mapping[str, str]) -> TransportOptions:
         """As the environment variables say; raises UsageError for one that is no number."""
         deadline = _number(environment, "FLAGS_rpc_deadline", 180_000) / 1000
         return cls(

@@ -1,7 +1,8 @@
 """Calls of a client to a server of which there are two copies: they go to the one that serves.
 
 What was sent is kept until a barrier behind it is answered, by which time both copies have it. When the copy that served is lost,
-it is sent again to the other one, which knows by trainer and step what it has.
+it is sent again to the other one, which knows by trainer and step what it has. A call that is made again still ends at the instant
+at which it would have ended: its deadline is that of its first try.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from fluidtool.distribute.rpc.calls import Pending
 from fluidtool.distribute.rpc.handler import Barrier, Gone, Late, Message, RemoteError
 from fluidtool.distribute.rpc.lasting import Lasting, LastingTransport
 from fluidtool.distribute.rpc.methods import COMPLETE, STATUS, changes_state
-from fluidtool.distribute.rpc.options import Options
+from fluidtool.distribute.rpc.options import TransportOptions
 from fluidtool.errors import FluidError
 
 ENDS = frozenset({*(barrier.value for barrier in Barrier), COMPLETE})
 ANSWER = 2.0  # seconds that a copy has to say whether it serves
-REACH = 5.0  # seconds that the one that serves has to let a client in
+REACH = 5.0  # seconds that the one that serves has to let a client in, and without one after which none is expected
 QUIET = 2.0  # seconds of waiting after which the other copy is asked
 PAUSE = 0.1
 MOST_IN_A_ROW = 3  # times that a copy which says that it serves may fail to
@@ -33,7 +34,9 @@ MOST_IN_A_ROW = 3  # times that a copy which says that it serves may fail to
 class ReplicatedTransport(LastingTransport):
     """client_of: a client of one of the places, with so many seconds for each of its calls."""
 
-    def __init__(self, client_of: Callable[[str, float], Any], places: tuple[str, str], options: Options) -> None:
+    def __init__(
+        self, client_of: Callable[[str, float], Any], places: tuple[str, str], options: TransportOptions
+    ) -> None:
         super().__init__(self._reach, places[0], options)
         self._client_of, self._places = client_of, places
         self._kept: deque[Pending] = deque()  # sent, and perhaps not yet with both copies
@@ -51,14 +54,14 @@ class ReplicatedTransport(LastingTransport):
             self._forget()
             if changes_state(pending.method, pending.message):
                 self._kept.append(pending)
-            if self._stream is not None and self._stream.ended:
+            if self._stream is not None and not self._stream.ended:
+                self._stream.send(pending)
+                return
+            unanswered = [] if self._stream is None else list(self._stream.pending.values())
+            if self._stream is not None:
                 self._stream.cancel()
                 self._stream = None
-                self._begin_again(pending)
-            elif self._stream is None:
-                self._begin_again(pending)
-            else:
-                self._stream.send(pending)
+            self._again([*unanswered, pending], pending.left)
 
     def _forget(self) -> None:
         """What came before a barrier that is answered is with both copies."""
@@ -92,11 +95,11 @@ class ReplicatedTransport(LastingTransport):
         if pending.done and pending.error is None:
             return
         self._failures += 1
-        if self._failures > MOST_IN_A_ROW or isinstance(error, Late):
+        if self._failures > MOST_IN_A_ROW or isinstance(error, Late) or pending.left <= 0:
             raise error
         stream = self._stream
         if stream is not None and not stream.ended and self._failures == 1:  # another call has begun again meanwhile
-            self._renew(pending)
+            reopen(pending)
             stream.send(pending)
             stream.flush()
             return
@@ -104,42 +107,40 @@ class ReplicatedTransport(LastingTransport):
         if stream is not None:
             stream.cancel()
             self._stream = None
-        self._again(pending, unanswered)
+        self._again([*unanswered, pending], pending.left)
 
-    def _begin_again(self, pending: Pending) -> None:
-        """Send on a new connection what is kept, and one more call."""
-        self._again(pending, [])
-
-    def _again(self, pending: Pending, unanswered: list[Pending]) -> None:
-        calls = {each.number: each for each in (*self._kept, *unanswered, pending)}
-        stream = self._open_one(max(pending.left, REACH))
+    def _again(self, unanswered: list[Pending], patience: float) -> None:
+        """Send on a new connection, to be found within so many seconds, what is kept, and what nobody has answered."""
+        calls = {each.number: each for each in (*self._kept, *unanswered)}
+        stream = self._open_one(patience)
         for _, call in sorted(calls.items()):
             if is_taken(call):  # somebody has its answer already
                 call = replace(call)
-            self._renew(call)
+            reopen(call)
             stream.send(call)
         stream.flush()
         self._stream = stream
 
-    def _renew(self, call: Pending) -> None:
-        """A call is made again, as if it had not been made before."""
-        call.reply, call.error, call.done = None, None, False
-        call.deadline = time.monotonic() + self._options.deadline
-
     def _reopen(self, old: Lasting, pending: Pending) -> None:
         """The connection broke: begin again, with whichever copy serves by then."""
-        unanswered = list(old.pending.values())
+        reason = self._resume(old, [pending], pending.left)
+        if reason is not None:
+            pending.error, pending.done = pending.error or reason, True
+
+    def _resume(self, old: Lasting, calls: list[Pending], patience: float) -> RemoteError | None:
+        """Make on a new connection what the old one left unanswered, and `calls`; why that cannot be, or None."""
+        unanswered = [*old.pending.values(), *calls]
         reason = self._end_of(old)
         old.cancel()
         self._stream = None
         if reason is None:
             try:
-                self._again(pending, unanswered)
-                return
+                self._again(unanswered, patience)
             except RemoteError as error:
                 reason = error
-        old.fail(reason)
-        pending.error, pending.done = pending.error or reason, True
+        if reason is not None:
+            old.fail(reason)
+        return reason
 
     def close(self) -> None:
         """End the connection."""
@@ -155,36 +156,50 @@ class ReplicatedTransport(LastingTransport):
 
     # -- who serves
     def _reach(self, patience: float) -> Lasting:
-        """A connection to the copy that serves; raises Gone where none does for so many seconds."""
-        end = time.monotonic() + patience
-        while True:
-            serving = self._found()
-            if serving is not None:
-                client = self._client_of(serving[1], REACH)
-                try:
-                    found: Lasting = client.open_line(REACH)
-                except RemoteError:
-                    client.close()
-                else:
-                    if self._client is not None:
-                        self._client.close()
-                    self._client, self._serving = client, serving
-                    return found
-            if time.monotonic() > end:
-                raise Gone(
-                    f"neither copy of the server at {self._places[0]} serves (the other is at {self._places[1]}); if both are "
-                    "lost, restart the job from its last checkpoint"
-                )
-            time.sleep(PAUSE)
+        """A connection to the copy that serves, within so many seconds. Raises Gone where none does, and Late where that cannot be
+        known, as there was little time.
+        """
+        begin = time.monotonic()
+        end = begin + patience
+        while time.monotonic() < end:
+            serving = self._found(end)
+            found = None if serving is None else self._connected(serving, end)
+            if found is not None:
+                return found
+            time.sleep(max(min(PAUSE, end - time.monotonic()), 0.0))
+        places = f"neither copy of the server at {self._places[0]} serves (the other is at {self._places[1]})"
+        if time.monotonic() - begin >= REACH:
+            raise Gone(f"{places}; if both are lost, restart the job from its last checkpoint")
+        raise Late(
+            f"{places}, and the call had {max(patience, 0.0):.1f} s left to find one that does; its deadline is "
+            f"{self._options.deadline:g} s (FLAGS_rpc_deadline)"
+        )
 
-    def _found(self) -> tuple[int, str] | None:
+    def _connected(self, serving: tuple[int, str], end: float) -> Lasting | None:
+        """A connection to the copy that serves; None where it lets nobody in by then."""
+        patience = min(max(end - time.monotonic(), 0.0), REACH)
+        client = self._client_of(serving[1], patience)
+        try:
+            found: Lasting = client.open_line(patience)
+        except RemoteError:
+            client.close()
+            return None
+        if self._client is not None:
+            self._client.close()
+        self._client, self._serving = client, serving
+        return found
+
+    def _found(self, end: float) -> tuple[int, str] | None:
         """Term and endpoint of the copy that serves; one that was passed over does not know yet, so that the newest counts."""
-        known = [self._status(place) for place in self._places]
+        known = []
+        for number, place in enumerate(self._places):
+            share = (end - time.monotonic()) / (3 - number)  # some time is kept for the other one, and to connect
+            known.append(self._status(place, min(max(share, 0.0), ANSWER)))
         newest = max((each for each in known if each is not None), default=None)
         return newest if newest is not None and newest[0] >= self._serving[0] else None
 
-    def _status(self, place: str) -> tuple[int, str] | None:
-        client = self._client_of(place, ANSWER)
+    def _status(self, place: str, patience: float = ANSWER) -> tuple[int, str] | None:
+        client = self._client_of(place, patience)
         try:
             value: Any = client.get(STATUS, with_barrier=False)
             leads, term = (int(number) for number in np.asarray(value.array).reshape(-1)[:2])
@@ -224,7 +239,12 @@ class ReplicatedTransport(LastingTransport):
                 return
             stream.peek()
             if stream.ended and self._since is None and not self._is_closed:
-                self._reopen(stream, self._kept[-1])
+                self._resume(stream, [], min(REACH, self._options.deadline))
+
+
+def reopen(call: Pending) -> None:
+    """Nobody has answered the call yet, as far as is known: it is made again, and has the time that is left of its own."""
+    call.reply, call.error, call.done = None, None, False
 
 
 def is_taken(pending: Pending) -> bool:

@@ -14,7 +14,7 @@ from fluidtool.distribute.rpc.gate import Gate, on_threads_of
 from fluidtool.distribute.rpc.handler import Call, Handler, Message, Refused, RemoteError
 from fluidtool.distribute.rpc.ledger import Ledger
 from fluidtool.distribute.rpc.methods import SERVICE, Method, answerer, changes_state
-from fluidtool.distribute.rpc.options import CHUNK, HEADER_ROOM, Options, load_grpc
+from fluidtool.distribute.rpc.options import CHUNK, HEADER_ROOM, TransportOptions, load_grpc
 from fluidtool.distribute.rpc.presence import Presence, process_of
 from fluidtool.distribute.rpc.rooms import Room, Rooms
 from fluidtool.distribute.rpc.sockets.loop import Loop
@@ -81,7 +81,7 @@ class Server:
         self,
         endpoint: str,
         handler: Handler,
-        options: Options,
+        options: TransportOptions,
         lost: Callable[[int], None] | None = None,
         traffic: Traffic | None = None,
     ) -> None:
@@ -285,7 +285,7 @@ class Server:
 def serve(
     endpoint: str,
     handler: Handler,
-    options: Options | None = None,
+    options: TransportOptions | None = None,
     *,
     lost: Callable[[int], None] | None = None,
     traffic: Traffic | None = None,
@@ -295,4 +295,4 @@ def serve(
     lost: told of each trainer of ours whose stream ended, for whatever reason; it may open another. traffic: counts messages.
     Raises PolicyError for an address that is open to others without protection, RemoteError when it cannot listen there.
     """
-    return Server(endpoint, handler, Options() if options is None else options, lost, traffic)
+    return Server(endpoint, handler, TransportOptions() if options is None else options, lost, traffic)

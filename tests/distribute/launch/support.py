@@ -13,7 +13,7 @@ from fluidtool.distribute.launch.local import LocalEngine
 from fluidtool.distribute.launch.plans import Role
 from fluidtool.distribute.launch.recovery import Recovery
 from fluidtool.distribute.launch.status import Outcome, RoleStatus
-from fluidtool.distribute.launch.supervisor import Options, Supervisor
+from fluidtool.distribute.launch.supervisor import Patience, Supervisor
 
 REPORT = """
 import json, os, signal, sys, time
@@ -21,7 +21,7 @@ def report(step, **more):
     with open(os.environ["FLUIDTOOL_PROGRESS"], "a") as file:
         file.write(json.dumps({"step": step, **more}) + "\\n")
 """
-FAST = Options(grace=5.0, hang_after=30.0)
+FAST = Patience(grace=5.0, hang_after=30.0)
 
 
 @dataclass
@@ -61,7 +61,7 @@ def run(
     folder: Path,
     *,
     view: Remembered | None = None,
-    options: Options = FAST,
+    patience: Patience = FAST,
     recovery: Recovery | None = None,
     resume: bool = False,
 ) -> tuple[Outcome, Remembered]:
@@ -70,7 +70,7 @@ def run(
     folder.mkdir(exist_ok=True)
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     engine = LocalEngine(folder, environment, lambda role: (sys.executable, *role.words))
-    supervisor = Supervisor(roles, engine, view, options=options, recovery=recovery, resume=resume)
+    supervisor = Supervisor(roles, engine, view, patience=patience, recovery=recovery, resume=resume)
     return supervisor.run(), view
 
 

@@ -17,7 +17,7 @@ import pytest
 from fluidtool.distribute.launch.progress import Report, Reporter
 from fluidtool.distribute.launch.recovery import Recovery
 from fluidtool.distribute.launch.status import Outcome
-from fluidtool.distribute.launch.supervisor import EXIT_HUNG, Options
+from fluidtool.distribute.launch.supervisor import EXIT_HUNG, Patience
 from tests.distribute.launch.support import Remembered, is_alive, run, toy
 from tests.support.checkout import child_environment
 
@@ -43,7 +43,7 @@ def test_what_a_role_reports_is_its_status(tmp_path: Path) -> None:
 
 def test_a_server_that_never_ends_is_stopped_after_the_trainers(tmp_path: Path) -> None:
     begin = time.monotonic()
-    outcome, _ = run([toy("pserver_0", SLEEPS), toy("trainer_0", TRAINS)], tmp_path, options=Options(grace=0.5))
+    outcome, _ = run([toy("pserver_0", SLEEPS), toy("trainer_0", TRAINS)], tmp_path, patience=Patience(grace=0.5))
     assert outcome.exit_code == 0 and time.monotonic() - begin < 20
     assert {role.name: role.state for role in outcome.roles} == {"pserver_0": "stopped", "trainer_0": "done"}
 
@@ -178,14 +178,14 @@ def test_what_another_server_has_saved_does_not_count(tmp_path: Path) -> None:
 def test_a_job_without_a_sign_of_life_hangs(tmp_path: Path) -> None:
     view = Remembered()
     outcome, _ = run(
-        [toy("trainer_0", SLEEPS)], tmp_path, view=view, options=Options(grace=1.0, hang_after=1.0, starting=0)
+        [toy("trainer_0", SLEEPS)], tmp_path, view=view, patience=Patience(grace=1.0, hang_after=1.0, starting=0)
     )
     assert outcome.exit_code == EXIT_HUNG and "the job hangs: no trainer has reported" in outcome.reason
 
 
 def test_a_role_may_take_longer_to_start(tmp_path: Path) -> None:
     outcome, _ = run(
-        [toy("trainer_0", "time.sleep(2); report(1)")], tmp_path, options=Options(hang_after=0.5, starting=30)
+        [toy("trainer_0", "time.sleep(2); report(1)")], tmp_path, patience=Patience(hang_after=0.5, starting=30)
     )
     assert outcome.exit_code == 0
 
@@ -194,13 +194,13 @@ def test_reports_and_output_are_signs_of_life(tmp_path: Path) -> None:
     quiet = "for i in range(8): report(i); time.sleep(0.25)"
     loud = "for i in range(8): print(i); time.sleep(0.25)"
     for number, code in enumerate((quiet, loud)):
-        outcome, _ = run([toy("trainer_0", code)], tmp_path / str(number), options=Options(hang_after=1.5))
+        outcome, _ = run([toy("trainer_0", code)], tmp_path / str(number), patience=Patience(hang_after=1.5))
         assert outcome.exit_code == 0
 
 
 def test_a_halted_role_hangs_the_job_and_is_removed(tmp_path: Path) -> None:
     code = "print(os.getpid()); os.kill(os.getpid(), signal.SIGSTOP)"
-    outcome, view = run([toy("trainer_0", code)], tmp_path, options=Options(grace=2.0, hang_after=1.0))
+    outcome, view = run([toy("trainer_0", code)], tmp_path, patience=Patience(grace=2.0, hang_after=1.0))
     assert outcome.exit_code == EXIT_HUNG
     assert not is_alive(int(view.written("trainer_0")[0]))
 
@@ -210,7 +210,7 @@ def test_a_role_that_does_not_end_when_asked_is_killed(tmp_path: Path) -> None:
     code = "while not os.path.exists('go'): time.sleep(0.05)"
     view = Remembered(then=lambda *_: (tmp_path / "go").touch())
     roles = [toy("pserver_0", stubborn), toy("trainer_0", code.replace("go", str(tmp_path / "go")))]
-    outcome, _ = run(roles, tmp_path, view=view, options=Options(grace=0.5))
+    outcome, _ = run(roles, tmp_path, view=view, patience=Patience(grace=0.5))
     assert outcome.exit_code == 0 and "pserver_0 did not end in time and is killed" in view.texts
     assert not is_alive(int(view.written("pserver_0")[0]))
 
@@ -341,8 +341,8 @@ def test_an_asynchronous_trainer_that_fails_again_without_a_step_starts_again_wi
 
 def test_an_asynchronous_job_that_hangs_starts_again_with_all_roles(tmp_path: Path) -> None:
     roles = [toy("pserver_0", WAITS), toy("trainer_0", WAITS)]
-    options = Options(grace=5.0, hang_after=2.0, starting=6.0)
-    outcome, _ = run(roles, tmp_path, options=options, recovery=Recovery(1, False, SavedBy({})))
+    patience = Patience(grace=5.0, hang_after=2.0, starting=6.0)
+    outcome, _ = run(roles, tmp_path, patience=patience, recovery=Recovery(1, False, SavedBy({})))
     assert outcome.exit_code == 0 and [role.starts for role in outcome.roles] == [2, 2]
 
 
@@ -362,11 +362,11 @@ def test_restarts_are_used_up(tmp_path: Path) -> None:
 SUPERVISES = """
 import sys
 from pathlib import Path
-from tests.distribute.launch.support import Options, Remembered, run, toy
+from tests.distribute.launch.support import Patience, Remembered, run, toy
 view = Remembered(then=lambda role, text: print(text, flush=True))
 code = "signal.signal(signal.SIGTERM, lambda *_: (print('ending'), sys.exit(0))); print(os.getpid()); time.sleep(60)"
 roles = [toy("pserver_0", code), toy("trainer_0", code)]
-outcome, _ = run(roles, Path(sys.argv[1]), view=view, options=Options(grace=10))
+outcome, _ = run(roles, Path(sys.argv[1]), view=view, patience=Patience(grace=10))
 print(outcome.reason, flush=True)
 sys.exit(outcome.exit_code)
 """

@@ -173,7 +173,7 @@ def test_a_job_with_replicas_goes_on_without_a_node(cluster: Cluster) -> None:
     transpile_as_told(programs, REPLICAS)
     script = folder / "replicas.sbatch"
     text = REPLICAS.read_text().replace("--checkpoint-every 100", "--checkpoint-every 4")
-    script.write_text(text.replace("--epochs 10", "--epochs 12 --batch-size 4"))
+    script.write_text(text.replace("--epochs 10", "--epochs 40 --batch-size 4"))
     job = cluster.start(script, tasks=8)
     deadline = time.monotonic() + 200
     while max(steps(folder / "checkpoints", "trainer_1"), default=0) < 8:

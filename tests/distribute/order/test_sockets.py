@@ -12,7 +12,7 @@ import pytest
 
 from fluidtool.distribute.roles import server_programs
 from fluidtool.distribute.rpc.client import connect
-from fluidtool.distribute.rpc.options import Options
+from fluidtool.distribute.rpc.options import TransportOptions
 from fluidtool.distribute.rpc.service import serve
 from fluidtool.distribute.settings import Settings
 from fluidtool.fluid import optimizer
@@ -21,7 +21,7 @@ from tests.distribute.order.model import Asked, script
 from tests.distribute.order.undisturbed import ENDPOINTS, KEEPS, ONES, ROW, TRAINERS
 from tests.distribute.pserver.support import rows, running, start, table, together
 
-MANY = Options(retry_times=1000, deadline=60.0)
+MANY = TransportOptions(retry_times=1000, deadline=60.0)
 
 
 class Trainer:

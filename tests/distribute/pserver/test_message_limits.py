@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from fluidtool.distribute.pserver.serving import SMALLEST_LIMIT, fitted
-from fluidtool.distribute.rpc.options import Options
+from fluidtool.distribute.rpc.options import TransportOptions
 from fluidtool.ir import Program
 from fluidtool.proto.enums import VarType
 
@@ -25,22 +25,22 @@ def program(*shapes: tuple[int, ...], kind: VarType = VarType.LOD_TENSOR) -> Pro
 
 
 def test_a_message_is_no_longer_than_the_largest_variable() -> None:
-    found = fitted(Options(), program((2, 3), LARGE), description())
+    found = fitted(TransportOptions(), program((2, 3), LARGE), description())
     assert found.limits.message == 4 * LARGE[0]
 
 
 def test_small_programs_take_somewhat_more() -> None:
-    assert fitted(Options(), program((2, 3)), description()).limits.message == SMALLEST_LIMIT
+    assert fitted(TransportOptions(), program((2, 3)), description()).limits.message == SMALLEST_LIMIT
 
 
 def test_a_caller_has_room_for_all_of_its_gradients_and_all_callers_have_it() -> None:
-    found = fitted(Options(), program((2, 3), LARGE), description())
+    found = fitted(TransportOptions(), program((2, 3), LARGE), description())
     assert found.caller_bytes >= found.limits.message + 4 * (LARGE[0] + 6)
     assert found.all_bytes >= 2 * found.caller_bytes
 
 
 def test_where_rows_are_sent_or_a_size_is_open_the_limits_stay() -> None:
-    options = Options()
+    options = TransportOptions()
     assert fitted(options, program((2, 3)), description(tables={"g": "w"})) == options
     assert fitted(options, program((2, 3)), description(prefetch_blocks={"ids": 1})) == options
     assert fitted(options, program((2, 3), kind=VarType.SELECTED_ROWS), description()) == options

@@ -14,7 +14,7 @@ import pytest
 
 from fluidtool.distribute.rpc.client import Client, connect
 from fluidtool.distribute.rpc.handler import Barrier, Call, Message, NotFound, Refused, Value, Waits
-from fluidtool.distribute.rpc.options import Options
+from fluidtool.distribute.rpc.options import TransportOptions
 from fluidtool.distribute.rpc.service import Server, serve
 from fluidtool.tensor import LoDTensor, SelectedRows
 
@@ -22,9 +22,9 @@ ANY_PORT = "127.0.0.1:0"
 WAYS = pytest.mark.parametrize("way", ["socket", "stream", "calls"])
 
 
-def by(way: str, **others: Any) -> Options:
+def by(way: str, **others: Any) -> TransportOptions:
     """Options of a client that takes this way to a server."""
-    return Options(streaming=way != "calls", sockets=way == "socket", **others)
+    return TransportOptions(streaming=way != "calls", sockets=way == "socket", **others)
 
 
 def tensor(*shape: int, dtype: str = "float32") -> LoDTensor:
@@ -108,7 +108,7 @@ class Keeper:
 
 
 @contextmanager
-def served(keeper: Keeper, options: Options | None = None) -> Iterator[Server]:
+def served(keeper: Keeper, options: TransportOptions | None = None) -> Iterator[Server]:
     """A server of the keeper at a free port of this machine."""
     with serve(ANY_PORT, keeper, options) as server:
         yield server
@@ -116,7 +116,10 @@ def served(keeper: Keeper, options: Options | None = None) -> Iterator[Server]:
 
 @contextmanager
 def connected(
-    keeper: Keeper, trainer_id: int = 0, options: Options | None = None, server_options: Options | None = None
+    keeper: Keeper,
+    trainer_id: int = 0,
+    options: TransportOptions | None = None,
+    server_options: TransportOptions | None = None,
 ) -> Iterator[Client]:
     """A client of a server of the keeper."""
     with served(keeper, server_options) as server:
@@ -213,7 +216,7 @@ class Proxies:
 
 
 @contextmanager
-def proxied(keeper: Keeper, options: Options | None = None) -> Iterator[tuple[Client, Proxies]]:
+def proxied(keeper: Keeper, options: TransportOptions | None = None) -> Iterator[tuple[Client, Proxies]]:
     """A client that reaches a server of the keeper through proxies."""
     with served(keeper) as server:
         proxies = Proxies(server)

@@ -12,7 +12,7 @@ import pytest
 from fluidtool.distribute.rpc.client import connect
 from fluidtool.distribute.rpc.handler import NUMBERED, Gone, Late, NotFound, Refused, RemoteError
 from fluidtool.distribute.rpc.methods import POSITION
-from fluidtool.distribute.rpc.options import Options
+from fluidtool.distribute.rpc.options import TransportOptions
 from fluidtool.distribute.rpc.service import serve
 from fluidtool.distribute.rpc.wire import Limits, decode
 from fluidtool.errors import UsageError
@@ -21,7 +21,7 @@ from fluidtool.tensor import LoDTensor, SelectedRows
 from tests.distribute.rpc.support import ANY_PORT, WAYS, Keeper, by, connected, eventually, served, tensor
 
 
-def patient(way: str, seconds: float = 30.0) -> Options:
+def patient(way: str, seconds: float = 30.0) -> TransportOptions:
     return by(way, deadline=seconds)
 
 
@@ -194,7 +194,7 @@ class TestRefusals:
             client.get("w")
 
     def test_long_messages(self, way: str) -> None:
-        small = Options(limits=Limits(message=1 << 16))
+        small = TransportOptions(limits=Limits(message=1 << 16))
         with (
             connected(Keeper(), 0, patient(way), small) as client,
             pytest.raises(Refused, match=r"are allowed|larger than max"),
@@ -341,7 +341,7 @@ class TestPaddlePeers:
         server.add_generic_rpc_handlers((handler,))
         port = server.add_insecure_port(ANY_PORT)
         server.start()
-        client = connect(f"127.0.0.1:{port}", 0, Options(deadline=10))
+        client = connect(f"127.0.0.1:{port}", 0, TransportOptions(deadline=10))
         client.send("g", tensor(1))
         client.send_barrier()
         assert not client.streaming
@@ -353,18 +353,18 @@ class TestPaddlePeers:
 
 class TestOptions:
     def test_paddles_flags_are_read(self) -> None:
-        options = Options.from_environment(
+        options = TransportOptions.from_environment(
             {"FLAGS_rpc_deadline": "5000", "FLAGS_rpc_retry_times": "1", "FLUIDTOOL_RESUME_STEP": "8"}
         )
         assert (options.deadline, options.retry_times, options.first_step, options.streaming) == (5.0, 1, 8, True)
 
     def test_defaults_are_paddles(self) -> None:
-        options = Options.from_environment({})
+        options = TransportOptions.from_environment({})
         assert (options.deadline, options.retry_times) == (180.0, 3)
 
     def test_numbers_must_be_numbers(self) -> None:
         with pytest.raises(UsageError, match="FLAGS_rpc_deadline must be a number of at least 0, found 'soon'"):
-            Options.from_environment({"FLAGS_rpc_deadline": "soon"})
+            TransportOptions.from_environment({"FLAGS_rpc_deadline": "soon"})
 
     def test_a_taken_port_is_said(self) -> None:
         with served(Keeper()) as server, pytest.raises(RemoteError, match=f"cannot listen at {server.endpoint}"):

@@ -18,7 +18,7 @@ from fluidtool.distribute.rpc.certificates import (
     make_certificates,
 )
 from fluidtool.distribute.rpc.handler import Refused
-from fluidtool.distribute.rpc.options import Options
+from fluidtool.distribute.rpc.options import TransportOptions
 from fluidtool.distribute.rpc.security import Security
 from fluidtool.distribute.rpc.service import serve
 from fluidtool.distribute.rpc.tls import peer_fault
@@ -46,8 +46,8 @@ def placed(tmp_path: Path) -> Placed:
     return place
 
 
-def options(security: Security) -> Options:
-    return Options(deadline=1.5, security=security)
+def options(security: Security) -> TransportOptions:
+    return TransportOptions(deadline=1.5, security=security)
 
 
 def refused(client: Security, server: Security) -> str:

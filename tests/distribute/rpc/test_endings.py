@@ -14,11 +14,11 @@ import pytest
 
 from fluidtool.distribute.rpc.client import Client, connect
 from fluidtool.distribute.rpc.handler import Gone, Late, Refused
-from fluidtool.distribute.rpc.options import Options
+from fluidtool.distribute.rpc.options import TransportOptions
 from fluidtool.runtime.remote import Connections
 from tests.distribute.rpc.support import Keeper, eventually, served, tensor
 
-STREAM = Options(sockets=False)
+STREAM = TransportOptions(sockets=False)
 
 
 @pytest.fixture(autouse=True)
@@ -68,7 +68,7 @@ def test_a_server_that_has_stopped() -> None:
 
 def test_a_server_that_is_gone_in_the_middle() -> None:
     with served(Keeper(w=tensor(1))) as server:
-        client = connect(server.endpoint, options=Options(sockets=False, deadline=1.0))
+        client = connect(server.endpoint, options=TransportOptions(sockets=False, deadline=1.0))
         step(client)
     with pytest.raises((Late, Gone)) as caught:
         client.get("w")
@@ -80,7 +80,7 @@ def test_a_server_that_is_gone_in_the_middle() -> None:
 def test_an_answer_that_never_comes() -> None:
     keeper = Keeper(w=tensor(1))
     with served(keeper) as server:
-        client = connect(server.endpoint, options=Options(sockets=False, deadline=0.5))
+        client = connect(server.endpoint, options=TransportOptions(sockets=False, deadline=0.5))
         step(client)
         keeper.opened.clear()
         with pytest.raises(Late):

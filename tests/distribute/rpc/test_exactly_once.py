@@ -14,7 +14,7 @@ from fluidtool.distribute.rpc.calls import Pending, UnaryTransport
 from fluidtool.distribute.rpc.handler import Gone, Late, Message, Refused
 from fluidtool.distribute.rpc.ledger import Ledger
 from fluidtool.distribute.rpc.methods import Method
-from fluidtool.distribute.rpc.options import Options
+from fluidtool.distribute.rpc.options import TransportOptions
 from tests.distribute.rpc.support import WAYS, Keeper, by, eventually, proxied, tensor
 
 
@@ -101,7 +101,7 @@ class StuckCall:
 
 
 def test_a_call_that_outlives_its_deadline_is_given_up() -> None:
-    call, options = StuckCall(), Options(streaming=False, deadline=5)
+    call, options = StuckCall(), TransportOptions(streaming=False, deadline=5)
     with closing(grpc.insecure_channel("127.0.0.1:1")) as channel:
         transport = UnaryTransport(grpc, channel, "127.0.0.1:1", options, "client", 0, own=True)
         pending = Pending(1, 0, Method.SendVariable, Message("g"), time.monotonic() + 5, tries=3, future=call)

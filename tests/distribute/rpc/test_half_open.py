@@ -13,7 +13,7 @@ import pytest
 
 from fluidtool.distribute.rpc.client import connect
 from fluidtool.distribute.rpc.handler import Late, RemoteError
-from fluidtool.distribute.rpc.options import Options
+from fluidtool.distribute.rpc.options import TransportOptions
 from fluidtool.distribute.rpc.presence import KEPT, Presence, process_of
 from fluidtool.distribute.rpc.service import CALL_KEY, OWN_SERVICE, TRAINER_KEY, VERSION, Server, asking, serve
 from fluidtool.distribute.rpc.sockets import loop
@@ -35,7 +35,7 @@ def short_signs(monkeypatch: pytest.MonkeyPatch) -> None:
 class TestClients:
     def test_a_call_is_made_again_where_nothing_comes_any_more(self) -> None:
         keeper = Keeper(w=tensor(3))
-        with proxied(keeper, Options(deadline=20, silence=SILENCE)) as (client, proxies):
+        with proxied(keeper, TransportOptions(deadline=20, silence=SILENCE)) as (client, proxies):
             client.get("w")
             proxies.silence()
             began = time.monotonic()
@@ -44,7 +44,7 @@ class TestClients:
 
     def test_what_was_swallowed_counts_once(self) -> None:
         keeper = Keeper()
-        with proxied(keeper, Options(deadline=20, silence=SILENCE)) as (client, proxies):
+        with proxied(keeper, TransportOptions(deadline=20, silence=SILENCE)) as (client, proxies):
             client.send("first", tensor(3))
             proxies.swallow_answers(True)
             client.post_send("second", tensor(3))
@@ -57,14 +57,20 @@ class TestClients:
         assert [heard[1] for heard in keeper.heard if heard[0] == "send"] == ["first", "second", "third"]
 
     def test_silence_uses_up_no_repetition(self) -> None:
-        with proxied(Keeper(w=tensor(1)), Options(deadline=30, silence=SILENCE, retry_times=1)) as (client, proxies):
+        with proxied(Keeper(w=tensor(1)), TransportOptions(deadline=30, silence=SILENCE, retry_times=1)) as (
+            client,
+            proxies,
+        ):
             client.get("w")
             for _ in range(3):
                 proxies.silence()
                 client.get("w")
 
     def test_a_client_that_may_repeat_nothing_waits_for_its_deadline(self) -> None:
-        with proxied(Keeper(w=tensor(1)), Options(deadline=1.5, silence=0.2, retry_times=0)) as (client, proxies):
+        with proxied(Keeper(w=tensor(1)), TransportOptions(deadline=1.5, silence=0.2, retry_times=0)) as (
+            client,
+            proxies,
+        ):
             client.get("w")
             proxies.silence()
             with pytest.raises(Late, match=r"no answer to GetVariable of 'w' within 1.5 s"):
@@ -74,7 +80,9 @@ class TestClients:
     def test_no_wait_is_added_to_the_deadline(self, retries: int) -> None:
         """A server that takes connections and says nothing: neither greeting, nor asking for a socket, nor finding out why."""
         with socket.create_server(("127.0.0.1", 0), backlog=100) as mute:
-            client = connect(f"127.0.0.1:{mute.getsockname()[1]}", 0, Options(deadline=2.0, retry_times=retries))
+            client = connect(
+                f"127.0.0.1:{mute.getsockname()[1]}", 0, TransportOptions(deadline=2.0, retry_times=retries)
+            )
             began = time.monotonic()
             with pytest.raises(RemoteError):
                 client.get("w")
@@ -83,7 +91,7 @@ class TestClients:
 
     def test_a_broken_connection_is_not_made_again_for_longer_than_the_deadline(self) -> None:
         """Proxies go silent once a client is in: the call waits, finds out, and asks for another socket in vain."""
-        with proxied(Keeper(w=tensor(1)), Options(deadline=3.0, silence=0.5)) as (client, proxies):
+        with proxied(Keeper(w=tensor(1)), TransportOptions(deadline=3.0, silence=0.5)) as (client, proxies):
             client.get("w")
             proxies.silence()
             proxies.swallow_answers(True)  # of new connections, too
@@ -123,7 +131,7 @@ class TestClients:
     def test_one_that_waits_for_long_stays_where_the_server_is_there(self) -> None:
         keeper = Keeper(w=tensor(1))
         with served(keeper) as server:
-            client = connect(server.endpoint, 0, Options(deadline=20, silence=SILENCE))
+            client = connect(server.endpoint, 0, TransportOptions(deadline=20, silence=SILENCE))
             client.get("w")
             first = client._way()._stream  # type: ignore[attr-defined]
             keeper.opened.clear()
@@ -136,7 +144,7 @@ class TestClients:
         keeper = Keeper()
         keeper.before = lambda what, call: time.sleep(3 * SILENCE)
         with served(keeper) as server:
-            client = connect(server.endpoint, 0, Options(deadline=20, silence=SILENCE))
+            client = connect(server.endpoint, 0, TransportOptions(deadline=20, silence=SILENCE))
             client.send("g", tensor(1 << 20))
             client.close()
         assert len(keeper.heard) == 1
@@ -148,7 +156,7 @@ class TestClients:
 @pytest.mark.parametrize(("deadline", "silence"), [("180000", 60.0), ("90000", 30.0), ("5000", 15.0), ("900000", 60.0)])
 def test_silence_is_a_third_of_the_deadline(deadline: str, silence: float) -> None:
     """No less than 15 seconds, as a server says every 5 that it is there; no more than a minute."""
-    assert Options.from_environment({"FLAGS_rpc_deadline": deadline}).silence == silence
+    assert TransportOptions.from_environment({"FLAGS_rpc_deadline": deadline}).silence == silence
 
 
 # ---------------------------------------------------------------- machines that vanish
@@ -165,10 +173,10 @@ def test_the_system_asks_and_gives_up_in_time(seconds: float, idle: int, between
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="needs Linux")
 def test_both_sides_give_up_before_the_deadline() -> None:
-    with served(Keeper(w=tensor(1)), Options(deadline=40.0)) as server:
+    with served(Keeper(w=tensor(1)), TransportOptions(deadline=40.0)) as server:
         assert server.loop is not None
         server.loop.door.name = ""
-        client = connect(server.endpoint, 0, Options(silence=30.0))
+        client = connect(server.endpoint, 0, TransportOptions(silence=30.0))
         client.get("w")
         (theirs,), mine = server.loop._watched, client._way()._stream._socket  # type: ignore[attr-defined]
         found = [each.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) for each in (theirs.socket, mine)]

@@ -15,9 +15,9 @@ import pytest
 pytest.importorskip("grpc", reason="parameter servers talk by gRPC: pip install 'fluidtool[dist]'")
 
 from fluidtool.distribute.rpc.client import Client, ReplicatedClient, connect
-from fluidtool.distribute.rpc.handler import Barrier, Call, Gone, Message, Value
+from fluidtool.distribute.rpc.handler import Barrier, Call, Gone, Late, Message, Value
 from fluidtool.distribute.rpc.methods import STATUS
-from fluidtool.distribute.rpc.options import Options
+from fluidtool.distribute.rpc.options import TransportOptions
 from fluidtool.distribute.rpc.service import Server, serve
 from fluidtool.errors import UsageError
 from fluidtool.tensor import LoDTensor
@@ -71,7 +71,7 @@ def pair() -> Iterator[Pair]:
     copies = Copy(1), Copy(0)
     with ExitStack() as stack:
         servers = [stack.enter_context(serve("127.0.0.1:0", copy)) for copy in copies]
-        options = Options(deadline=20.0, replicas={servers[0].endpoint: servers[1].endpoint})
+        options = TransportOptions(deadline=20.0, replicas={servers[0].endpoint: servers[1].endpoint})
         client = connect(servers[0].endpoint, 0, options)
         assert isinstance(client, ReplicatedClient)
         try:
@@ -90,12 +90,12 @@ def read(client: ReplicatedClient) -> float:
 
 
 def test_a_server_without_a_second_copy_has_a_plain_client() -> None:
-    assert type(connect("127.0.0.1:1", 0, Options(replicas={"127.0.0.1:2": "127.0.0.1:3"}))) is Client
+    assert type(connect("127.0.0.1:1", 0, TransportOptions(replicas={"127.0.0.1:2": "127.0.0.1:3"}))) is Client
 
 
 def test_replicas_that_are_no_pairs_are_an_error() -> None:
     with pytest.raises(UsageError, match="FLUIDTOOL_REPLICAS must be a list of HOST:PORT=HOST:PORT"):
-        Options.from_environment({"FLUIDTOOL_REPLICAS": "127.0.0.1:1"})
+        TransportOptions.from_environment({"FLUIDTOOL_REPLICAS": "127.0.0.1:1"})
 
 
 def test_calls_go_to_the_copy_that_serves(pair: Pair) -> None:
@@ -168,7 +168,7 @@ def test_calls_fail_where_neither_copy_serves() -> None:
         for each in (free, other):
             each.bind(("127.0.0.1", 0))
         places = [f"127.0.0.1:{each.getsockname()[1]}" for each in (free, other)]
-        client = connect(places[0], 0, Options(deadline=0.5, replicas={places[0]: places[1]}))
-        with pytest.raises(Gone, match="neither copy of the server"):
+        client = connect(places[0], 0, TransportOptions(deadline=0.5, replicas={places[0]: places[1]}))
+        with pytest.raises(Late, match="neither copy of the server"):
             client.get("w")
         client.close()

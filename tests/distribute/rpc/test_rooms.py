@@ -20,7 +20,7 @@ from fluidtool.distribute.rpc.client import connect
 from fluidtool.distribute.rpc.frames import chunks, frame_parts
 from fluidtool.distribute.rpc.gate import WAITING, Gate
 from fluidtool.distribute.rpc.handler import Late, Refused
-from fluidtool.distribute.rpc.options import CHUNK, Options
+from fluidtool.distribute.rpc.options import CHUNK, TransportOptions
 from fluidtool.distribute.rpc.rooms import Rooms
 from fluidtool.distribute.rpc.security import Security
 from fluidtool.distribute.rpc.wire import Limits
@@ -166,7 +166,7 @@ needs_proc = pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="
 @pytest.mark.parametrize("path", [SEND, EXCHANGE])
 @pytest.mark.parametrize("token", ["", TOKEN + "x"])
 def test_nothing_is_read_of_a_message_without_the_token(path: str, token: str) -> None:
-    with served(Keeper(), Options(security=Security(token=TOKEN))) as server:
+    with served(Keeper(), TransportOptions(security=Security(token=TOKEN))) as server:
         told, grown = bring(server.endpoint, path, token, 200 * MIB)
     assert told == "UNAUTHENTICATED"
     assert grown < 50 * MIB
@@ -174,7 +174,7 @@ def test_nothing_is_read_of_a_message_without_the_token(path: str, token: str) -
 
 @needs_proc
 def test_a_message_that_is_too_long_is_not_read() -> None:
-    limited = Options(security=Security(token=TOKEN), limits=Limits(message=MIB))
+    limited = TransportOptions(security=Security(token=TOKEN), limits=Limits(message=MIB))
     with served(Keeper(), limited) as server:
         told, grown = bring(server.endpoint, SEND, TOKEN, 200 * MIB)
     assert told == "RESOURCE_EXHAUSTED"
@@ -198,7 +198,10 @@ def test_many_without_a_token_take_no_threads() -> None:
 def test_strangers_do_not_keep_a_trainer_from_its_server() -> None:
     with (
         connected(
-            Keeper(w=tensor(3)), 0, Options(security=Security(token=TOKEN)), Options(security=Security(token=TOKEN))
+            Keeper(w=tensor(3)),
+            0,
+            TransportOptions(security=Security(token=TOKEN)),
+            TransportOptions(security=Security(token=TOKEN)),
         ) as client,
         grpc.insecure_channel(client.endpoint) as channel,
     ):
@@ -226,7 +229,7 @@ def hold(endpoint: str, count: int) -> tuple[Any, list[Any], threading.Event]:
 @WAYS
 def test_slow_callers_do_not_stop_a_trainer(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rooms_module, "STALLED", 0.5)  # longer than a call of the trainer takes to arrive
-    small = Options(caller_bytes=4 * MIB, all_bytes=8 * MIB, limits=Limits(message=MIB))
+    small = TransportOptions(caller_bytes=4 * MIB, all_bytes=8 * MIB, limits=Limits(message=MIB))
     with served(Keeper(w=tensor(3)), small) as server:
         channel, calls, end = hold(server.endpoint, 12)
         client = connect(server.endpoint, 0, by(way))
@@ -246,7 +249,7 @@ def test_slow_callers_do_not_stop_a_trainer(way: str, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("way", ["socket", "stream"])
 def test_long_messages_take_room(way: str) -> None:
     keeper = Keeper()
-    options = Options(caller_bytes=3 * MIB, all_bytes=4 * MIB)
+    options = TransportOptions(caller_bytes=3 * MIB, all_bytes=4 * MIB)
     value = LoDTensor(np.ones(MIB // 2, np.float32))  # 2 MiB
     with connected(keeper, 0, by(way), options) as client:
         for number in range(4):
@@ -268,7 +271,7 @@ def test_own_chunks_are_no_longer() -> None:
 
 def test_the_refusal_is_an_error_of_the_protocol() -> None:
     with (
-        connected(Keeper(), 0, Options(), Options(security=Security(token=TOKEN))) as client,
+        connected(Keeper(), 0, TransportOptions(), TransportOptions(security=Security(token=TOKEN))) as client,
         pytest.raises(Refused, match="only calls that bring its token"),
     ):
         client.get("w")

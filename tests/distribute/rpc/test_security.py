@@ -9,7 +9,7 @@ import pytest
 
 from fluidtool.distribute.rpc.client import connect
 from fluidtool.distribute.rpc.handler import Refused
-from fluidtool.distribute.rpc.options import Options
+from fluidtool.distribute.rpc.options import TransportOptions
 from fluidtool.distribute.rpc.security import Security, is_loopback
 from fluidtool.distribute.rpc.service import serve
 from fluidtool.errors import PolicyError, UnreadableError, UsageError
@@ -19,7 +19,7 @@ from tests.distribute.rpc.support import WAYS, Keeper, by, connected, served, te
 TOKEN = "0123456789abcdef"
 
 
-def options(way: str = "socket", **security: str | bool) -> Options:
+def options(way: str = "socket", **security: str | bool) -> TransportOptions:
     return by(way, deadline=5.0, security=Security(**security))  # type: ignore[arg-type]
 
 

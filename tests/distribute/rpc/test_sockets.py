@@ -18,7 +18,7 @@ from fluidtool.distribute.rpc import rooms
 from fluidtool.distribute.rpc.client import Client, connect
 from fluidtool.distribute.rpc.handler import Gone, Message, Refused
 from fluidtool.distribute.rpc.methods import Method
-from fluidtool.distribute.rpc.options import Options
+from fluidtool.distribute.rpc.options import TransportOptions
 from fluidtool.distribute.rpc.security import Security
 from fluidtool.distribute.rpc.service import CALL_KEY, OWN_SERVICE, TRAINER_KEY, VERSION, Server
 from fluidtool.distribute.rpc.sockets import door, loop
@@ -86,7 +86,7 @@ class TestAdmission:
 
     @pytest.mark.parametrize("which", ["client", "server"])
     def test_a_stream_serves_where_one_side_wants_no_socket(self, which: str) -> None:
-        mine, theirs = Options(sockets=which != "client"), Options(sockets=which != "server")
+        mine, theirs = TransportOptions(sockets=which != "client"), TransportOptions(sockets=which != "server")
         with connected(Keeper(w=tensor(3)), 0, mine, theirs) as client:
             client.get("w")
             assert client.streaming and type(way(client)).__name__ == "Stream"
@@ -114,7 +114,7 @@ class TestAdmission:
                 return offer(trainer_id, client)
 
             door.offer = break_once  # type: ignore[method-assign]
-            client = connect(proxies.endpoint, 0, Options(retry_times=repetitions))
+            client = connect(proxies.endpoint, 0, TransportOptions(retry_times=repetitions))
             if reached:
                 assert client.get("w").shape() == [3]  # type: ignore[union-attr]
                 assert type(way(client)).__name__ == "Line" and len(asked) in range(2, 2 + repetitions)
@@ -134,7 +134,7 @@ class TestAdmission:
             client.close()
 
     def test_no_ticket_without_the_token(self) -> None:
-        with served(Keeper(), Options(security=Security(token=TOKEN))) as server:
+        with served(Keeper(), TransportOptions(security=Security(token=TOKEN))) as server:
             with pytest.raises(grpc.RpcError) as caught:
                 offered(server)
             assert caught.value.code().name == "UNAUTHENTICATED"
@@ -235,7 +235,9 @@ class TestMalformed:
 
     def test_the_client_is_told_what_was_wrong(self) -> None:
         with (
-            connected(Keeper(), 0, Options(deadline=20), Options(limits=Limits(message=1 << 16))) as client,
+            connected(
+                Keeper(), 0, TransportOptions(deadline=20), TransportOptions(limits=Limits(message=1 << 16))
+            ) as client,
             pytest.raises(Refused, match=r"received a packet of 2097\d* bytes, but at most"),
         ):
             client.send("g", tensor(1 << 19))
@@ -281,7 +283,7 @@ class TestSlow:
         monkeypatch.setattr(loop, "TICK", 0.05)
         monkeypatch.setattr("fluidtool.distribute.rpc.sockets.space.STALLED", 0.3)
         assert rooms.STALLED == 10.0
-        small = Options(caller_bytes=4 * MIB, all_bytes=4 * MIB, limits=Limits(message=4 * MIB))
+        small = TransportOptions(caller_bytes=4 * MIB, all_bytes=4 * MIB, limits=Limits(message=4 * MIB))
         with served(Keeper(), small) as server, raw(server) as slow:
             slow.sendall(HEADER.pack(1, 0, 1, 0, 3 * MIB) + bytes(100))
             time.sleep(0.1)
@@ -304,13 +306,13 @@ class TestSlow:
 
     def test_a_connection_that_stands_still_within_a_message_ends(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(loop, "TICK", 0.05)
-        with served(Keeper(), Options(deadline=0.3)) as server, raw(server) as slow:
+        with served(Keeper(), TransportOptions(deadline=0.3)) as server, raw(server) as slow:
             slow.sendall(HEADER.pack(1, 0, 1, 0, MIB))
             assert is_closed(slow)
 
     def test_one_that_says_nothing_may_stay(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(loop, "TICK", 0.05)
-        with connected(Keeper(w=tensor(1)), 0, None, Options(deadline=0.2)) as client:
+        with connected(Keeper(w=tensor(1)), 0, None, TransportOptions(deadline=0.2)) as client:
             client.get("w")
             time.sleep(0.6)
             client.get("w")
@@ -423,7 +425,7 @@ class TestTheEnd:
 
     def test_a_server_that_stops_closes_its_sockets_and_its_thread(self) -> None:
         with served(Keeper(w=tensor(1))) as server:
-            client = connect(server.endpoint, 0, Options(deadline=1.0))
+            client = connect(server.endpoint, 0, TransportOptions(deadline=1.0))
             client.get("w")
             assert server.loop is not None
             port = server.loop.door.port
@@ -447,7 +449,7 @@ class TestTheEnd:
 
     def test_a_refused_reconnection_is_an_error(self) -> None:
         with served(Keeper(w=tensor(1))) as server:
-            client = connect(server.endpoint, 0, Options(deadline=5.0, retry_times=0))
+            client = connect(server.endpoint, 0, TransportOptions(deadline=5.0, retry_times=0))
             client.get("w")
             assert server.loop is not None
             server.loop.door.name, server.loop.door.port = "", 1

@@ -324,14 +324,19 @@ class Graph:
     ) -> None:
         assert io_data_type in KINDS and (intermediate_data_type, compute_data_type) == ("float", "float")
         assert handle == "handle"
-        self.nodes: list[tuple[str, tuple[Tensor, ...], Tensor, Any]] = []  # operation, inputs, result, how it computes
+        self.nodes: list[tuple[str, tuple[Tensor, ...], tuple[Tensor, ...], Any]] = []
+        # operation, inputs, results, how it computes
         self.built = False
 
     def tensor(self, dim: Any, stride: Any = None, data_type: Any = None, name: str = "") -> Tensor:
         return Tensor(dim, stride, data_type)
 
     def _node(self, name: str, inputs: tuple[Tensor, ...], compute: Any) -> Tensor:
-        found = Tensor()
+        (found,) = self._nodes(name, inputs, compute, 1)
+        return found
+
+    def _nodes(self, name: str, inputs: tuple[Tensor, ...], compute: Any, count: int) -> tuple[Tensor, ...]:
+        found = tuple(Tensor() for _ in range(count))
         self.nodes.append((name, inputs, found, compute))
         return found
 
@@ -432,28 +437,71 @@ class Graph:
         generate_stats: bool | None = None,
         attn_scale: float | None = None,
         bias: Tensor | None = None,
-    ) -> tuple[Tensor, None]:
-        assert generate_stats is False and attn_scale is not None
+    ) -> tuple[Tensor, Tensor | None]:
+        assert generate_stats is not None and attn_scale is not None
 
         def compute(shape: Any, *arrays: Any) -> Any:
             scores = attn_scale * (arrays[0] @ arrays[1].swapaxes(2, 3)) + (arrays[3] if bias is not None else 0)
-            powers = np.exp(scores - scores.max(3, keepdims=True))
-            return powers / powers.sum(3, keepdims=True) @ arrays[2]
+            most = scores.max(3, keepdims=True)
+            powers = np.exp(scores - most)
+            total = powers.sum(3, keepdims=True)
+            return powers / total @ arrays[2], most + np.log(total)
 
-        def check(dim: Any) -> None:
+        def check(dim: Any, *stats: Any) -> None:
             (b, h, rows, inner), (_, _, keys, _), outer = q.dim, k.dim, v.dim[3]
             fits = k.dim == [b, h, keys, inner] and v.dim == [b, h, keys, outer] and dim == [b, h, rows, outer]
             same = {each.kind for each in inputs} in ({"half"}, {"bfloat16"})
             if not fits or not same or any(each.stride[3] != 1 for each in inputs) or inner % 8 or outer % 8:
                 raise ValueError(f"attention of {q.dim}, {k.dim}, {v.dim} to {dim}")
-            if bias is not None and (
-                bias.dim[2:] != [rows, keys] or bias.dim[0] not in (1, b) or bias.dim[1] not in (1, h)
-            ):
-                raise ValueError(f"a bias of {bias.dim} for {rows} rows of {keys} scores")
+            if any(each != [b, h, rows, 1] for each in stats):
+                raise ValueError(f"logarithms of {stats}")
+            check_bias(bias, [b, h, rows, keys])
 
         inputs = (q, k, v) if bias is None else (q, k, v, bias)
         compute.check = check  # type: ignore[attr-defined]
-        return self._node("sdpa", inputs, compute), None
+        found, stats = self._nodes("sdpa", inputs, compute, 2)
+        if generate_stats:
+            return found, stats
+        self.nodes[-1] = ("sdpa", inputs, (found,), compute)
+        return found, None
+
+    def sdpa_backward(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        o: Tensor,
+        dO: Tensor,
+        stats: Tensor,
+        attn_scale: float | None = None,
+        bias: Tensor | None = None,
+        use_deterministic_algorithm: bool = False,
+    ) -> tuple[Tensor, ...]:
+        assert attn_scale is not None and use_deterministic_algorithm
+
+        def compute(shape: Any, *arrays: Any) -> Any:
+            queries, keys, values, out, steep, logarithms, *mask = arrays
+            scores = attn_scale * (queries @ keys.swapaxes(2, 3)) + (mask[0] if mask else 0)
+            weights = np.exp(scores - logarithms)
+            slope = weights * (steep @ values.swapaxes(2, 3) - (steep * out).sum(3, keepdims=True))
+            by_queries, by_keys = attn_scale * slope @ keys, attn_scale * slope.swapaxes(2, 3) @ queries
+            return by_queries, by_keys, weights.swapaxes(2, 3) @ steep
+
+        def check(*dims: Any) -> None:
+            (b, h, rows, inner), (_, _, count, _), outer = q.dim, k.dim, v.dim[3]
+            fits = (
+                k.dim == [b, h, count, inner] and v.dim == [b, h, count, outer] and list(dims) == [q.dim, k.dim, v.dim]
+            )
+            same = {each.kind for each in (q, k, v, o, dO)} in ({"half"}, {"bfloat16"}) and stats.kind == "float"
+            if not fits or not same or o.dim != [b, h, rows, outer] or dO.dim != o.dim or stats.dim != [b, h, rows, 1]:
+                raise ValueError(f"a gradient of attention of {q.dim}, {k.dim}, {v.dim} to {dims}")
+            if any(each.stride[3] != 1 for each in (q, k, v, o, dO)) or inner % 8 or outer % 8:
+                raise ValueError("heads whose columns are apart")
+            check_bias(bias, [b, h, rows, count])
+
+        inputs = (q, k, v, o, dO, stats) if bias is None else (q, k, v, o, dO, stats, bias)
+        compute.check = check  # type: ignore[attr-defined]
+        return self._nodes("sdpa_backward", inputs, compute, 3)
 
     def deselect_numeric_notes(self, notes: Any) -> Graph:
         return self
@@ -464,7 +512,7 @@ class Graph:
         if name != "conv" or inputs[0].kind == "float":
             return []
         dims = [each.dim for each in inputs]
-        images, filters = [*dims[: compute.computed], self.nodes[-1][2].dim, *dims[compute.computed :]][:2]
+        images, filters = [*dims[: compute.computed], self.nodes[-1][2][0].dim, *dims[compute.computed :]][:2]
         is_odd = images[1] != filters[1] or any(count % 8 for count in filters[:2])
         return ["odd conv of halves"] if is_odd else []
 
@@ -473,13 +521,14 @@ class Graph:
             raise RuntimeError("a plan is built during a capture")
         if MACHINE.refused & {*(name for name, *_ in self.nodes), *self._odd()}:
             raise GraphNotSupportedError(f"no plan for {', '.join(name for name, *_ in self.nodes)}")
-        results = [found for _, _, found, _ in self.nodes]
-        if [each.output for each in results] != [False] * (len(results) - 1) + [True]:
+        results = [each for _, _, found, _ in self.nodes for each in found]
+        last = self.nodes[-1][2]
+        if [each.output for each in results] != [False] * (len(results) - len(last)) + [True] * len(last):
             raise ValueError("only the last result of a graph is an output here")
         check = getattr(self.nodes[0][3], "check", None)
         if check is None:
             raise ValueError(f"a graph that begins with {self.nodes[0][0]}")
-        check(results[-1].dim)
+        check(*(each.dim for each in last))
         for name, inputs, _, _ in self.nodes[1:]:
             wide = [each for each in inputs if each not in results]
             if any(
@@ -497,15 +546,24 @@ class Graph:
 
         def compute() -> None:
             last = self.nodes[-1][2]
-            values = {each: floats(pointer, *each.where) for each, pointer in pointers.items() if each is not last}
+            values = {each: floats(pointer, *each.where) for each, pointer in pointers.items() if each not in last}
             for _, inputs, found, function in self.nodes:
                 with np.errstate(over="ignore"):
-                    values[found] = np.asarray(
-                        function(tuple(last.dim), *(values[each] for each in inputs)), np.float32
-                    )
-            store(values[last], pointers[last], *last.where)
+                    given = function(tuple(last[0].dim), *(values[each] for each in inputs))
+                arrays = given if isinstance(given, tuple) else (given,)
+                values |= {each: np.asarray(array, np.float32) for each, array in zip(found, arrays, strict=False)}
+            for each in last:
+                store(values[each], pointers[each], *each.where)
 
         MACHINE.submit(compute)
+
+
+def check_bias(bias: Tensor | None, scores: list[int]) -> None:
+    """Raise ValueError for a bias that is not of scores [batch, heads, rows, keys]."""
+    if bias is None:
+        return
+    if bias.dim[2:] != scores[2:] or any(size not in (1, whole) for size, whole in zip(bias.dim, scores, strict=True)):
+        raise ValueError(f"a bias of {bias.dim} for scores of {scores}")
 
 
 def convolved(x: Any, weights: Any, y: Any, before: Any, after: Any, step: Any, dilation: Any) -> Any:

@@ -17,7 +17,7 @@ from fluidtool.distribute.pserver.replicas.register import Register
 from fluidtool.distribute.pserver.replicas.replica import Replica
 from fluidtool.distribute.pserver.replicas.succession import Copy
 from fluidtool.distribute.rpc.client import Client
-from fluidtool.distribute.rpc.options import REPLICAS, Options
+from fluidtool.distribute.rpc.options import REPLICAS, TransportOptions
 from fluidtool.distribute.settings import DistributedMode
 from fluidtool.errors import UsageError
 from fluidtool.records import dataclass
@@ -36,7 +36,7 @@ class Replication:
     @classmethod
     def from_environment(cls, environment: Mapping[str, str], description: ServerDescription) -> Replication | None:
         """None where a server has one copy; raises UsageError for what cannot be."""
-        options = Options.from_environment(environment)
+        options = TransportOptions.from_environment(environment)
         if not options.replicas:
             return None
         other = options.replicas.get(description.endpoint)
@@ -72,5 +72,5 @@ class Replication:
         return Replica(server, server.copies, self.places, self._connect(environment), begins)
 
     def _connect(self, environment: Mapping[str, str]) -> Callable[[str, int], Any]:
-        options = replace(Options.from_environment(environment), deadline=PATIENCE, retry_times=1, replicas={})
+        options = replace(TransportOptions.from_environment(environment), deadline=PATIENCE, retry_times=1, replicas={})
         return lambda endpoint, number: Client(endpoint, number, options)

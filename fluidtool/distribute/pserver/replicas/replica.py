@@ -52,7 +52,7 @@ class Replica:
         self._places, self._connect, self._begins = places, connect, begins
         self._taking = threading.RLock()  # a primary that was passed over takes nothing between two of its messages
         self._is_open = self._is_whole = self._is_stopped = False
-        self._expected = 0  # the number of the primary that may pass things on
+        self._expected: int | None = None  # the number of the primary that may pass things on; trainers count from 0
         copies.changed = server._wake
 
     # -- the main loop

@@ -18,7 +18,7 @@ from fluidtool.distribute.rpc.calls import Pending
 from fluidtool.distribute.rpc.handler import Gone, RemoteError
 from fluidtool.distribute.rpc.lasting import GATHERED, LOOK, Failure
 from fluidtool.distribute.rpc.methods import changes_state
-from fluidtool.distribute.rpc.options import HEADER_ROOM, Options
+from fluidtool.distribute.rpc.options import HEADER_ROOM, TransportOptions
 from fluidtool.distribute.rpc.sockets.connection import BUFFERS, JOINED, drop
 from fluidtool.distribute.rpc.sockets.memory import Memory
 from fluidtool.distribute.rpc.sockets.packets import TAKEN, Describer, Found, PacketReader, Pattern, answered
@@ -250,7 +250,11 @@ class Lines:
     """Opens connections to one server, one after the other. ask: a socket of the server within so many seconds, or None."""
 
     def __init__(
-        self, ask: Callable[[float], socket.socket | None], first: socket.socket | None, endpoint: str, options: Options
+        self,
+        ask: Callable[[float], socket.socket | None],
+        first: socket.socket | None,
+        endpoint: str,
+        options: TransportOptions,
     ) -> None:
         self._ask, self._first, self._endpoint, self._options = ask, first, endpoint, options
         self._memory = Memory()

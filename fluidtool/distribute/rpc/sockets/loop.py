@@ -20,7 +20,7 @@ from typing import Any
 
 from fluidtool.distribute.metrics.exposition import Traffic
 from fluidtool.distribute.rpc.handler import Handler, Refused, Waits
-from fluidtool.distribute.rpc.options import HEADER_ROOM, Options
+from fluidtool.distribute.rpc.options import HEADER_ROOM, TransportOptions
 from fluidtool.distribute.rpc.presence import Presence, process_of
 from fluidtool.distribute.rpc.sockets.connection import Asked, Client, Connection
 from fluidtool.distribute.rpc.sockets.door import Door
@@ -53,7 +53,7 @@ class Loop:
         self,
         endpoint: str,
         handler: Handler,
-        options: Options,
+        options: TransportOptions,
         lost: Callable[[int], None] | None,
         traffic: Traffic | None,
         presence: Presence,

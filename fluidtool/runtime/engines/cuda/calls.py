@@ -137,7 +137,10 @@ class Heads:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Attention:
-    """out = softmax(factor * q · k' + mask) · v, for each head, all of them halves."""
+    """out = softmax(factor * q · k' + mask) · v, for each head, all of them halves.
+
+    stats: floats, the logarithm of the sum of a row of that softmax, for the gradient.
+    """
 
     q: Heads
     k: Heads
@@ -145,11 +148,41 @@ class Attention:
     out: Heads
     factor: float
     mask: Heads | None = None  # [batch or 1, heads or 1, rows of q, rows of k]
+    stats: Heads | None = None  # [batch, heads, rows of q, 1]
 
     @property
     def heads(self) -> tuple[Heads, ...]:
         """Everything that it reads or writes."""
-        return self.q, self.k, self.v, self.out, *(() if self.mask is None else (self.mask,))
+        more = (each for each in (self.mask, self.stats) if each is not None)
+        return self.q, self.k, self.v, self.out, *more
+
+    @property
+    def pointers(self) -> tuple[Pointer, ...]:
+        """Where all of that begins."""
+        return tuple(each.place.pointer for each in self.heads)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class AttentionGradient:
+    """The gradients of q, k and v of an attention, from that of its result, and what it has left."""
+
+    q: Heads
+    k: Heads
+    v: Heads
+    out: Heads
+    grad: Heads
+    stats: Heads
+    by_q: Heads
+    by_k: Heads
+    by_v: Heads
+    factor: float
+    mask: Heads | None = None
+
+    @property
+    def heads(self) -> tuple[Heads, ...]:
+        """Everything that it reads or writes."""
+        given = (self.q, self.k, self.v, self.out, self.grad, self.stats)
+        return *given, self.by_q, self.by_k, self.by_v, *(() if self.mask is None else (self.mask,))
 
     @property
     def pointers(self) -> tuple[Pointer, ...]:
@@ -161,7 +194,7 @@ class Attention:
 class Choice:
     """A call that a library may refuse, and the calls that do the same where it does."""
 
-    first: Convolution | Attention
+    first: Convolution | Attention | AttentionGradient
     otherwise: tuple[Launch | Product | Convolution, ...]
 
     @property
@@ -197,7 +230,7 @@ class Arrival:
         return self.reduction.pointers
 
 
-Call = Launch | Product | Convolution | Attention | Choice | Reduction | Arrival
+Call = Launch | Product | Convolution | Attention | AttentionGradient | Choice | Reduction | Arrival
 
 
 class RefusedError(Exception):

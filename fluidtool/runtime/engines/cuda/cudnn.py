@@ -10,10 +10,17 @@ from typing import Any
 import numpy as np
 
 from fluidtool.records import dataclass
-from fluidtool.runtime.engines.cuda.calls import Attention, Convolution, RefusedError, channels_last
+from fluidtool.runtime.engines.cuda.calls import (
+    Attention,
+    AttentionGradient,
+    Convolution,
+    Heads,
+    RefusedError,
+    channels_last,
+)
 from fluidtool.runtime.engines.cuda.plans import Choices
 
-Described = Convolution | Attention
+Described = Convolution | Attention | AttentionGradient
 
 
 def module() -> Any:
@@ -95,9 +102,9 @@ class Cudnn:
 
 def key_of(call: Described) -> tuple[Any, ...]:
     """What tells a plan from others: everything but addresses."""
-    if isinstance(call, Attention):
+    if isinstance(call, Attention | AttentionGradient):
         places = tuple((each.shape, each.place.strides, each.place.buffer.half) for each in call.heads)
-        return "attention", call.factor, *places
+        return "attention" if isinstance(call, Attention) else "attention back", call.factor, *places
     fused = call.bias is not None, call.added is not None, call.activation, call.x.buffer.half
     return (
         call.images, call.filters, call.results, call.pads, call.strides, call.dilations, call.computes, *fused,
@@ -108,6 +115,8 @@ def described(library: Any, call: Described, handle: Any) -> tuple[Any, tuple[An
     """The graph of a call, and its tensors in the order of its pointers."""
     if isinstance(call, Attention):
         return attention_graph(library, call, handle)
+    if isinstance(call, AttentionGradient):
+        return attention_gradient_graph(library, call, handle)
     return convolution_graph(library, call, handle)
 
 
@@ -162,7 +171,7 @@ def convolution_graph(library: Any, call: Convolution, handle: Any) -> tuple[Any
 
 
 def attention_graph(library: Any, call: Attention, handle: Any) -> tuple[Any, tuple[Any, ...]]:
-    """A graph with one attention, without what its gradient would need."""
+    """A graph with one attention, and what its gradient needs where that is asked for."""
     half = call.q.place.buffer.half
     kind, graph = data_type(library, half), new_graph(library, half, handle)
     names = ("q", "k", "v") if call.mask is None else ("q", "k", "v", "bias")
@@ -171,7 +180,36 @@ def attention_graph(library: Any, call: Attention, handle: Any) -> tuple[Any, tu
         name: graph.tensor(name=name, dim=list(each.shape), stride=list(each.place.strides), data_type=kind)
         for name, each in zip(names, values, strict=True)
     }
-    found, _ = graph.sdpa(**given, generate_stats=False, attn_scale=call.factor)
-    out = call.out
-    found.set_output(True).set_dim(list(out.shape)).set_stride(list(out.place.strides)).set_data_type(kind)
-    return graph, (given["q"], given["k"], given["v"], found, *([given["bias"]] if call.mask is not None else []))
+    found, stats = graph.sdpa(**given, generate_stats=call.stats is not None, attn_scale=call.factor)
+    _as_result(found, call.out, kind)
+    more = [given["bias"]] if call.mask is not None else []
+    if call.stats is not None:
+        _as_result(stats, call.stats, library.data_type.FLOAT)
+        more.append(stats)
+    return graph, (given["q"], given["k"], given["v"], found, *more)
+
+
+def attention_gradient_graph(library: Any, call: AttentionGradient, handle: Any) -> tuple[Any, tuple[Any, ...]]:
+    """A graph with the gradients of one attention, which are the same in every run."""
+    half = call.q.place.buffer.half
+    kind, graph = data_type(library, half), new_graph(library, half, handle)
+    values = {"q": call.q, "k": call.k, "v": call.v, "o": call.out, "dO": call.grad, "stats": call.stats}
+    if call.mask is not None:
+        values["bias"] = call.mask
+    types = {"stats": library.data_type.FLOAT}
+    given = {
+        name: graph.tensor(
+            name=name, dim=list(each.shape), stride=list(each.place.strides), data_type=types.get(name, kind)
+        )
+        for name, each in values.items()
+    }
+    found = graph.sdpa_backward(**given, attn_scale=call.factor, use_deterministic_algorithm=True)
+    for tensor, result in zip(found, (call.by_q, call.by_k, call.by_v), strict=True):
+        _as_result(tensor, result, kind)
+    first = [given[name] for name in ("q", "k", "v", "o", "dO", "stats")]
+    return graph, (*first, *found, *([given["bias"]] if call.mask is not None else []))
+
+
+def _as_result(tensor: Any, heads: Heads, kind: Any) -> None:
+    """Tell a graph where a result is."""
+    tensor.set_output(True).set_dim(list(heads.shape)).set_stride(list(heads.place.strides)).set_data_type(kind)

@@ -19,6 +19,7 @@ from fluidtool.runtime.engines.cuda.calls import (
     BYTES,
     Arrival,
     Attention,
+    AttentionGradient,
     Buffer,
     Call,
     Choice,
@@ -51,7 +52,7 @@ class Libraries:
         if isinstance(call, Product):
             self._products = self._products or CublasLt(self.device.xp, self.precision)
             self._products.run(call, address)
-        elif isinstance(call, Convolution | Attention):
+        elif isinstance(call, Convolution | Attention | AttentionGradient):
             self._convolutions = self._convolutions or Cudnn(self.device.xp, self.precision)
             self._convolutions.run(call, address)
 

@@ -141,8 +141,10 @@ def _softmax(low: Lowering, node: Node) -> None:
     softmax(low, x, mask[0] if mask else None, node.attrs, low.new(node.output))
 
 
-def softmax(low: Lowering, x: Value, mask: Value | None, attrs: Mapping[str, Any], out: Place) -> None:
-    """Rows of x * factor + mask: exp(x - the largest) / their sum."""
+def softmax(
+    low: Lowering, x: Value, mask: Value | None, attrs: Mapping[str, Any], out: Place, stats: Place | None = None
+) -> None:
+    """Rows of x * factor + mask: exp(x - the largest) / their sum; to `stats` the logarithm of the sum of all exp(x)."""
     shape, count = x.shape, x.shape[-1]
     need(prod(shape) <= LARGEST, "too many scores")
 
@@ -171,6 +173,8 @@ def softmax(low: Lowering, x: Value, mask: Value | None, attrs: Mapping[str, Any
         kernel.joined("sum", "({a} + {b})")
         result = "v / sum" if kernel.is_kept else "expf(v - most) / sum"
         kernel.again(element, lambda part: src.store(out, index(part), result))
+        if stats is not None:
+            src.lines.append(f"if (me == 0) {src.writable(stats.buffer, stats.offset)}[row] = most + logf(sum);")
 
     in_rows(low, out, prod(shape[:-1]), count, "softmax", write)
 

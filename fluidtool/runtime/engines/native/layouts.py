@@ -40,7 +40,8 @@ class Blocked:
     """Channels in blocks of `lanes`, innermost; rows and columns with a halo (top, left, bottom, right) of zeros.
 
     Strides and sizes are in elements: floats, or 16-bit `halves`. Channels of a larger image start at
-    `start`, and `apart` is then the stride of its images. Rows may be some of those `within` a taller image.
+    `start`, and `apart` is then the stride of its images. Rows may be some of those `within` a taller image. With
+    `by_block` the planes of all images follow each other for each block, so that a row of pixels may go on in the next image.
     """
 
     buffer: Buffer
@@ -51,6 +52,7 @@ class Blocked:
     start: int = 0
     apart: int = 0
     within: int = 0
+    by_block: bool = False
 
     @property
     def blocks(self) -> int:
@@ -75,12 +77,17 @@ class Blocked:
     @property
     def block(self) -> int:
         """Stride of a block of channels."""
+        return self.plane * (self.shape[0] if self.by_block else 1)
+
+    @property
+    def plane(self) -> int:
+        """The elements of a block of an image."""
         return self.rows * self.row
 
     @property
     def image(self) -> int:
         """Stride of an image."""
-        return self.apart or self.blocks * self.block
+        return self.apart or self.plane * (1 if self.by_block else self.blocks)
 
     @property
     def origin(self) -> int:
@@ -90,7 +97,7 @@ class Blocked:
     @property
     def size(self) -> int:
         """The total number of elements."""
-        return self.shape[0] * self.image
+        return self.shape[0] * (self.blocks * self.plane if self.by_block else self.image)
 
     def band(self, first: int, count: int) -> Blocked:
         """So many of its rows."""

@@ -14,11 +14,12 @@ import pytest
 from fluidtool.distribute.launch.progress import Note
 from fluidtool.distribute.pserver.replicas import copies as life
 from fluidtool.distribute.pserver.replicas.copies import Candidate, Copies
-from fluidtool.distribute.pserver.replicas.messages import FROM_PRIMARY, SENT, STATE, signal, state_message
+from fluidtool.distribute.pserver.replicas.messages import FROM_PRIMARY, SENT, STATE, numbers, signal, state_message
 from fluidtool.distribute.pserver.replicas.register import Register
 from fluidtool.distribute.pserver.replicas.replica import Replica
 from fluidtool.distribute.pserver.replicas.succession import Configuration, Copy
 from fluidtool.distribute.rpc.handler import Call, Gone, Message, Refused, Superseded
+from fluidtool.tensor import LoDTensor
 
 PATIENCE = 10.0
 A, B = Copy(0, "0a"), Copy(1, "0b")
@@ -166,11 +167,65 @@ def test_a_primary_is_given_up_after_silence_or_a_broken_connection(
     assert copies.is_forsaken
 
 
-# ---------------------------------------------------------------- whom it refuses
+# ---------------------------------------------------------------- whose connection broke
+class Client:
+    """What stands for a connection to the primary, which agrees to be copied."""
+
+    def __init__(self, asked: list[str]) -> None:
+        self.asked = asked
+
+    def get(self, name: str, out_name: str, *, with_barrier: bool) -> LoDTensor:
+        self.asked.append(out_name)
+        return numbers([1, 2, int(A.process, 16), 1])
+
+    def abandon(self) -> None:
+        pass
+
+
 @pytest.fixture
-def replica(tmp_path: Path) -> Replica:
-    server: Any = SimpleNamespace(roster=None, _wake=lambda: None, stop=lambda: None)
-    return Replica(server, backup(tmp_path), ("127.0.0.1:1", "127.0.0.1:2"), lambda endpoint, number: None)
+def lost() -> list[int | str]:
+    """The trainers that a server was told to have lost, and "primary" for its primary."""
+    return []
+
+
+@pytest.fixture
+def asked() -> list[str]:
+    """What a backup has asked the primary for."""
+    return []
+
+
+@pytest.fixture
+def replica(tmp_path: Path, lost: list[int | str], asked: list[str]) -> Replica:
+    server: Any = SimpleNamespace(roster=None, _wake=lambda: None, stop=lambda: None, lost=lost.append)
+    places, copies = ("127.0.0.1:1", "127.0.0.1:2"), backup(tmp_path)
+    copies.lose = lambda: lost.append("primary")  # type: ignore[method-assign]
+    return Replica(server, copies, places, lambda endpoint, number: Client(asked))
+
+
+@pytest.mark.parametrize("trainer", [0, 1])
+def test_a_copy_that_never_followed_anybody_misses_every_trainer_that_is_lost(
+    replica: Replica, lost: list[int | str], trainer: int
+) -> None:
+    replica.lost(trainer)
+    assert lost == [trainer]
+
+
+def test_a_backup_misses_its_primary_and_every_trainer(
+    replica: Replica, lost: list[int | str], asked: list[str], tmp_path: Path
+) -> None:
+    Register(tmp_path).claim(Configuration(2, A, B))
+    joining = threading.Thread(target=replica.serve, daemon=True)
+    joining.start()
+    until(lambda: bool(asked[1:]))
+    _, number, _ = asked[1].split(" ")
+    for each in (0, int(number), int(number) + 1, 1):
+        replica.lost(each)
+    assert lost == [0, "primary", 1]
+    replica.stop()
+    joining.join(PATIENCE)
+
+
+# ---------------------------------------------------------------- whom it refuses
 
 
 def test_real_paddle_s_trainers_are_refused(replica: Replica) -> None:

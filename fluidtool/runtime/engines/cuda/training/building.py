@@ -9,6 +9,7 @@ from typing import Any
 
 from fluidtool.ir import Operator
 from fluidtool.records import dataclass
+from fluidtool.runtime.dependencies import names_used
 from fluidtool.runtime.graph.importers.elementwise import aligned
 from fluidtool.runtime.graph.importers.registry import GraphBuilder, Lod, need
 from fluidtool.runtime.graph.ir import Node, Shape, Value
@@ -82,11 +83,15 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """Numbers that a dropout draws: the place in the stream where it begins, how many, the operator's seed or 0."""
+    """Numbers that a dropout draws: the place in the stream where it begins, how many, the operator's seed or 0.
+
+    floats: by halves of words; else doubles.
+    """
 
     state: Value
     count: int
     seed: int
+    floats: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +121,7 @@ class StepBuilder(GraphBuilder):
         self.updates: list[Update] = []
         self.row_updates: list[RowUpdate] = []
         self.rows: dict[str, Rows] = {}
+        self.padded: set[str] = set()  # values with zeros that the program does not have
         self.peaks: dict[str, tuple[Value, Value]] = {}
         self.packed: dict[str, Value] = {}
         self.viewed: dict[Value, Value] = {}  # whole numbers in another shape -> as they were given
@@ -125,6 +131,8 @@ class StepBuilder(GraphBuilder):
         self.stores: dict[str, Value] = {}
         self.masks: dict[str, Value] = {}  # of dropout, by name: floats here, where the program has bytes
         self.conditions: dict[str, Value] = {}  # by name: 1 or 0, where the program has booleans
+        self.stacks: dict[Any, Any] = {}  # runs of stacked recurrent layers, by what they read
+        self.operators: frozenset[int] = frozenset()  # the ids of all operators of the step
         self._count = 0
 
     def ring(self, op: Operator) -> Any:
@@ -187,11 +195,24 @@ class StepBuilder(GraphBuilder):
         self.moved.add(name)
         return value
 
+    def need_within(self, op: Operator, slot: str) -> None:
+        """Refuse an operator if others outside the step use what it leaves in the variable of an input."""
+        (name,) = op.inputs.get(slot) or [""]
+        users = [each for each in op.block.ops if name in names_used(op.block.program, each)]
+        need(bool(name) and all(id(each) in self.operators for each in users), f"{slot} is read outside the step")
+
     def draw(self, shape: Shape, seed: int) -> Value:
         """Numbers evenly in [0, 1), which are drawn in every run."""
+        return self.node("draw", [self._drawing(shape, seed, True)], shape)
+
+    def draw_kept(self, shape: Shape, seed: int, rate: float) -> Value:
+        """1 where a double in [0, 1) is not below a rate, else 0; drawn in every run."""
+        return self.node("draw_kept", [self._drawing(shape, seed, False)], shape, rate=rate)
+
+    def _drawing(self, shape: Shape, seed: int, floats: bool) -> Value:
         state = Value(f"draw {len(self.draws)}", (6,), integer=True)
-        self.draws.append(Draw(state, prod(shape), seed))
-        return self.node("draw", [state], shape)
+        self.draws.append(Draw(state, prod(shape), seed, floats))
+        return state
 
     # ---------------------------------------------------------------- nodes
     def put(self, op: Operator, slot: str, value: Value, number: int = 0) -> None:

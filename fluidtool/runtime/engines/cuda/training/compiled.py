@@ -59,7 +59,7 @@ class CudaStep:
             if not self._within_bounds():
                 return None
             if self.draws:
-                self.drawn.set(np.array([beginning(generator(each.seed), each.count) for each in self.draws], np.int64))
+                self.drawn.set(np.array([beginning(generator(each.seed), each) for each in self.draws], np.int64))
             self.work.run()
             for ring in dict.fromkeys(call.ring for call in self.calls if isinstance(call, Reduction)):
                 ring.finish("the sums of a training step")
@@ -80,9 +80,9 @@ class CudaStep:
         return not outside
 
 
-def beginning(generator: np.random.Generator, count: int) -> list[int]:
+def beginning(generator: np.random.Generator, draw: Draw) -> list[int]:
     """Where a drawing begins, as a kernel reads it; the generator goes on after it."""
-    begin = drawing(generator, count, True)
+    begin = drawing(generator, draw.count, draw.floats)
     words = [*parts(begin.state), *parts(begin.step), int(begin.first), begin.half]
     return [int(np.uint64(word).view(np.int64)) for word in words]
 
@@ -121,7 +121,9 @@ class StepCompiler:
         constants: dict[str, Buffer] = {}
         try:
             built, values = build_step(operators, given, states, wanted, lods, rings)
-            owned = {name: values[name] for name in states if name in values and not values[name].integer}
+            owned = {
+                name: values[name] for name in states if name in values and given[name].dtype == values[name].dtype
+            }
             others = [value for name, value in values.items() if name not in owned]
             drawn = [each.state for each in built.draws]
             results = [name for name in wanted if name not in built.shapes]

@@ -16,7 +16,7 @@ Attrs = Mapping[str, Any]
 SHARED = (
     "elementwise_add", "elementwise_sub", "elementwise_mul", "elementwise_div", "elementwise_max", "elementwise_min",
     "relu", "relu6", "sigmoid", "tanh", "gelu", "leaky_relu", "hard_swish", "swish", "exp", "sqrt", "square", "hard_sigmoid",
-    "softsign", "abs", "clip", "scale", "reduce_max", "reduce_min", "softmax", "assign",
+    "softsign", "abs", "clip", "scale", "reduce_max", "reduce_min", "softmax", "assign", "stack",
 )  # fmt: skip
 """Operators that are imported as in inference: they have no parameters."""
 SHAPED = ("reshape2", "transpose2", "squeeze2", "unsqueeze2", "flatten2", "reshape", "transpose")
@@ -41,6 +41,8 @@ def _shaped(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
 def _shaped_ids(b: StepBuilder, op: Operator, value: Value, attrs: Attrs) -> None:
     """Whole numbers in another shape: what their importer makes of numbers of that shape, without the numbers."""
     need(not op.type.startswith("transpose"), "whole numbers that are moved")
+    given = b.viewed.get(value, value)
+    need(all(node.output is not given for node in b.nodes), "whole numbers that are computed")
     probe = StepBuilder({})
     probe.values[op.inputs["X"][0]] = Value(value.name, value.shape)
     IMPORTERS[op.type](probe, op, dict(attrs))
@@ -108,6 +110,14 @@ def _fill(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
         need(False, f"the constant {text}")
         raise
     b.put(op, "Out", b.node("formula", [], shape, text=literal(number), shapes=(), counts_columns=False))
+
+
+@imports_step("fill_zeros_like", "fill_zeros_like2")
+def _zeros(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    var = op.block.find_var_recursive(op.outputs["Out"][0])
+    need(var is not None and var.dtype == FLOAT32, "zeros of another type than float32")
+    shape = b.shape_of(op, "X")
+    b.put(op, "Out", b.node("formula", [], shape, text="0.0f", shapes=(), counts_columns=False))
 
 
 def literal(number: float) -> str:
@@ -200,7 +210,10 @@ def swapped(b: StepBuilder, value: Value) -> Value:
 
 def scaled(b: StepBuilder, value: Value, factor: float) -> Value:
     """A value times a factor."""
-    return value if factor == 1.0 else b.formula(f"a * {literal(factor)}", value)
+    if factor == 1.0:
+        return value
+    attrs = {"text": f"a * {literal(factor)}", "shapes": (value.shape,), "counts_columns": False}
+    return b.node("formula", [value], value.shape, factor=factor, **attrs)
 
 
 # ---------------------------------------------------------------- losses

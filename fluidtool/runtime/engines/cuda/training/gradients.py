@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from fluidtool.ir import Operator
+from fluidtool.runtime.engines.cuda.training.attention import SOFTMAX_GRADIENT
 from fluidtool.runtime.engines.cuda.training.building import Rows, StepBuilder, imports_step
 from fluidtool.runtime.engines.cuda.training.forward import (
     along,
@@ -178,15 +179,24 @@ def _parted_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
         start += shape[axis]
 
 
+@imports_step("stack_grad")
+def _unstacked_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    grad, names = b.get(op, "Y@GRAD"), op.outputs["X@GRAD"]
+    axis = int(attrs["axis"]) % len(grad.shape)
+    shape = (*grad.shape[:axis], *grad.shape[axis + 1 :])
+    sizes = (*grad.shape[:axis], 1, *grad.shape[axis + 1 :])
+    for number, name in enumerate(names):
+        if name and not name.startswith("@EMPTY@"):
+            starts = [number if place == axis else 0 for place in range(len(sizes))]
+            b.put(op, "X@GRAD", b.view(b.node("slice", [grad], sizes, starts=starts, sizes=sizes), shape), number)
+
+
 @imports_step("softmax_grad")
 def _softmax_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     y, grad = b.get(op, "Out"), b.get(op, "Out@GRAD")
     need(int(attrs.get("axis", -1)) in (-1, len(y.shape) - 1), "another axis than the last")
-    rows = (prod(y.shape[:-1]), y.shape[-1])
-    flat, steep = b.view(y, rows), b.view(grad, rows)
-    total = rows_mean(b, b.formula("a * b", steep, flat))
-    text = f"(a - c * {literal(rows[1])}) * b"
-    b.put(op, "X@GRAD", b.view(b.formula(text, steep, flat, total, shape=rows), y.shape))
+    need(grad.shape == y.shape, "a gradient that does not fit")
+    b.put(op, "X@GRAD", b.node(SOFTMAX_GRADIENT, [y, grad], y.shape))
 
 
 # ---------------------------------------------------------------- products

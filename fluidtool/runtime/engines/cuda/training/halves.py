@@ -8,7 +8,7 @@ from fluidtool.runtime.engines.cuda.lowering import MOVES
 from fluidtool.runtime.engines.cuda.sources import EXPRESSIONS
 from fluidtool.runtime.graph.ir import Graph, Value, operands
 
-FACTORS = frozenset({"matmul", "biased", "convolution"})
+FACTORS = frozenset({"matmul", "biased", "convolution", "attention_step", "attention_gradient", "attention_part"})
 """Nodes that read halves, whatever their inputs are kept in."""
 EACH = (frozenset(EXPRESSIONS) | MOVES) - {"label"}
 FOLLOWING = EACH | {"softmax", "pool", "pool_gradient"}

@@ -13,29 +13,51 @@ from fluidtool.proto.enums import VarType
 from fluidtool.runtime.engines.cuda.training import (
     collectives,
     conditions,
+    counters,
+    ctc,
     forward,
     gradients,
+    projected,
     recurrent,
+    rows,
     sequences,
+    stacked,
+    structured,
     units,
     updates,
 )
 from fluidtool.runtime.engines.cuda.training.building import EMPTY, STEP_IMPORTERS, BuiltStep, Rings, StepBuilder
+from fluidtool.runtime.engines.cuda.training.rows import stay_within
 from fluidtool.runtime.graph.importers.registry import Lod
 from fluidtool.runtime.graph.ir import UnsupportedError, Value
 
-PARTS = (collectives, conditions, forward, gradients, recurrent, sequences, units, updates)
+PARTS = (
+    collectives,
+    conditions,
+    counters,
+    ctc,
+    forward,
+    gradients,
+    projected,
+    recurrent,
+    rows,
+    sequences,
+    stacked,
+    structured,
+    units,
+    updates,
+)
 """The modules whose functions import operators."""
 LODS = {
     "cross_entropy2": (("X", "XShape"),),
     "concat": (("X", "Out"),),
+    "stack": (("X", "Y"),),
     "mul_grad": (("X", "X@GRAD"), ("Y", "Y@GRAD")),
 }
 """What kernels say of LoDs beyond what operators declare."""
+WHOLE = (np.int64, np.int32)  # those of 32 bits are widened as they are copied in
 TYPED = {"fill_constant": "dtype", "cast": "out_dtype"}  # attributes that say of which type results are
 OF_SERVERS = ("is_distributed", "epmap")
-TAKING_ROWS = frozenset({"sum", *updates.BY_ROWS})
-"""Operators that read a gradient of rows as such."""
 
 
 def may_be_in_step(op: Operator) -> bool:
@@ -44,27 +66,17 @@ def may_be_in_step(op: Operator) -> bool:
         return False
     if conditions.is_condition(op):
         return conditions.may_be_condition(op)
-    if op.sub_blocks():
+    if op.sub_blocks() or (op.type == "increment" and not counters.may_be_counter(op)):
         return False
     if op.type in TYPED and op.has_attr(TYPED[op.type]) and op.attr(TYPED[op.type]) != forward.FLOAT32:
         return False
     if op.type.startswith("lookup_table") and any(op.has_attr(name) and op.attr(name) for name in OF_SERVERS):
         return False
-    found = (op.block.find_var_recursive(name) for name in (*op.input_arg_names, *op.output_arg_names))
+    kept = op.inputs.get("Cache", []) if op.type.startswith("cudnn_lstm") else []  # a variable for what forward leaves
+    names = [name for name in (*op.input_arg_names, *op.output_arg_names) if name not in kept]
+    found = (op.block.find_var_recursive(name) for name in names)
     others = [var for var in found if var is not None and var.type != VarType.LOD_TENSOR]
-    return all(var.type == VarType.SELECTED_ROWS and _stays_within(op, var.name) for var in others)
-
-
-def _stays_within(op: Operator, name: str) -> bool:
-    """Whether rows are made by lookups, or their sums, and read by sums and updates that take them."""
-    makers = [each for each in op.block.ops if name in each.output_arg_names]
-    readers = [each for each in op.block.ops if name in each.input_arg_names]
-    if len(makers) != 1 or any(each.type not in TAKING_ROWS for each in readers):
-        return False
-    (maker,) = makers
-    if maker.type == "sum":
-        return all(each != name and _stays_within(op, each) for each in maker.inputs["X"])
-    return maker.type in ("lookup_table_grad", "lookup_table_v2_grad") and bool(maker.attr("is_sparse"))
+    return all(var.type == VarType.SELECTED_ROWS and stay_within(op, var.name) for var in others)
 
 
 def build_step(
@@ -84,10 +96,12 @@ def build_step(
     values = {}
     shapes = {name: array[:-1] for name, array in given.items() if type(array) is tuple}  # XShape ends with 0
     for name, array in given.items():
-        if name in shapes or array.dtype not in (np.float32, np.int64) or array.size == 0:
+        if name in shapes or array.dtype not in (np.float32, *WHOLE) or array.size == 0:
             continue  # an operator that reads it is refused
-        values[name] = Value(name, tuple(array.shape), integer=array.dtype == np.int64)
-    builder = StepBuilder({name: values[name] for name in states if name in values}, rings)
+        values[name] = Value(name, tuple(array.shape), integer=array.dtype in WHOLE)
+    own = {name: values[name] for name in states if name in values and given[name].dtype != np.int32}
+    builder = StepBuilder(own, rings)
+    builder.operators = frozenset(id(op) for op, _ in operators)
     builder.values.update(values)
     builder.shapes.update(shapes)
     lods: dict[str, str | Lod] = {name: name for name in given}
@@ -105,7 +119,8 @@ def build_step(
         for name, value in builder.states.items()
         if builder.values[name] is not value and name not in builder.moved
     }
-    missing = [name for name in wanted if name not in builder.values and name not in builder.shapes]
+    known = (builder.values.keys() - builder.padded) | builder.shapes.keys()
+    missing = [name for name in wanted if name not in known]
     if missing:
         raise UnsupportedError(f"{missing[0]} is only known to the operators of a step", result=missing[0])
     step = BuiltStep(

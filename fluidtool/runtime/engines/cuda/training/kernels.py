@@ -244,10 +244,12 @@ def _merged(low: Lowering, keys: Place, run: int, size: int) -> Place:
     return out
 
 
-def _row_sums(low: Lowering, src: Source, rows: Rows, width: int, zero: int = -1) -> tuple[int, str, str]:
+def _row_sums(
+    low: Lowering, src: Source, rows: Rows, width: int, zero: int = -1, in_place: bool = False
+) -> tuple[int, str, str]:
     """Statements that add up the rows of one id in order, by the thread of its first place: (threads, the row, the column).
 
-    Threads of other places return. The sum is `g`.
+    Threads of other places return. The sum is `g`. in_place: they leave zeros, and `place` is where that id stands.
     """
     keys = sorted_ids(low, rows.ids)
     count = sum(each.shape[0] for each in rows.grads)
@@ -255,7 +257,11 @@ def _row_sums(low: Lowering, src: Source, rows: Rows, width: int, zero: int = -1
     first, column = src.whole(f"{at} / {width}"), src.whole(f"{at} % {width}")
     row = src.whole(f"(int)({name}[{first}] >> {PLACES})")
     same = f"(int)({name}[{{}}] >> {PLACES}) == {row}"
-    src.lines.append(f"if ({first} > 0 && {same.format(f'{first} - 1')}) return;")
+    left = ""
+    if in_place:
+        src.lines.append(f"const int place = (int)({name}[{first}] & {(1 << PLACES) - 1});")
+        left = f"out[place * {width} + {column}] = 0.0f; "
+    src.lines.append(f"if ({first} > 0 && {same.format(f'{first} - 1')}) {{ {left}return; }}")
     if zero >= 0:
         src.lines.append(f"if ({row} == {zero}) return;")
     places = [low.contiguous(each) for each in rows.grads]
@@ -288,6 +294,17 @@ def _rows_gradient(low: Lowering, node: Node) -> None:
     threads, row, column = _row_sums(low, src, rows, width, node.attrs["zero"])
     src.lines.append(src.store(out, [row, column], "g"))
     low.calls.append(src.launch(out, -(-threads // THREADS), THREADS, "scatter"))
+
+
+@lowers("merged_rows")
+def _merged_rows(low: Lowering, node: Node) -> None:
+    """The sum of the rows of each id where it stands first, zeros where it stands again."""
+    half, width = len(node.inputs) // 2, node.output.shape[1]
+    out, src = low.new(node.output), Source(low)
+    rows = Rows(tuple(node.inputs[:half]), tuple(node.inputs[half:]))
+    threads, _, column = _row_sums(low, src, rows, width, in_place=True)
+    src.lines.append(src.store(out, ["place", column], "g"))
+    low.calls.append(src.launch(out, -(-threads // THREADS), THREADS, "merged"))
 
 
 def update_rows(low: Lowering, each: RowUpdate) -> None:
@@ -337,6 +354,30 @@ def _draw(low: Lowering, node: Node) -> None:
         "}",
     ]
     low.calls.append(src.launch(out, -(-(-(-count // DRAWN) + 1) // THREADS), THREADS, "draw"))
+
+
+@lowers("draw_kept")
+def _draw_kept(low: Lowering, node: Node) -> None:
+    """Which doubles of PCG64, from the place in its stream that the host has written, are not below a rate."""
+    state, count = node.inputs[0], prod(node.output.shape)
+    src, out = Source(low), low.new(node.output)
+    threads = -(-count // DRAWN)
+    at, name = src.thread(threads), src.pointer(low.place(state).buffer)
+    high, low_bits = parts(MULTIPLIER)
+    src.functions["PCG64"] = f"typedef unsigned long long word;\n{PCG64}"
+    src.lines += [
+        f"const word* s = (const word*){name};",
+        f"const wide factor = {{{high}ull, {low_bits}ull}}, step = {{s[2], s[3]}};",
+        "wide state = {s[0], s[1]};",
+        f"const int begin = {at} * {DRAWN};",
+        "state = jumped(state, factor, step, (word)begin);",
+        f"for (int i = begin; i < {count} && i < begin + {DRAWN}; i++) {{",
+        "    state = plus(times(state, factor), step);",
+        "    const double value = (double)(drawn(state) >> 11) * (1.0 / 9007199254740992.0);",
+        f"    out[i] = value >= {float(node.attrs['rate'])!r} ? 1.0f : 0.0f;",
+        "}",
+    ]
+    low.calls.append(src.launch(out, -(-threads // THREADS), THREADS, "draw"))
 
 
 # ---------------------------------------------------------------- updates

@@ -9,7 +9,9 @@ from fluidtool.records import dataclass
 from fluidtool.runtime.engines.cuda.calls import Buffer, Call, Place, row_major
 from fluidtool.runtime.engines.cuda.lowering import LARGEST, Lowering
 from fluidtool.runtime.engines.cuda.training import reductions
+from fluidtool.runtime.engines.cuda.training.attention import with_attention
 from fluidtool.runtime.engines.cuda.training.building import BuiltStep
+from fluidtool.runtime.engines.cuda.training.counters import COUNTED, store_counters
 from fluidtool.runtime.engines.cuda.training.halves import narrow_values
 from fluidtool.runtime.engines.cuda.training.kernels import update, update_rows, with_biases
 from fluidtool.runtime.engines.cuda.training.updates import stored
@@ -51,7 +53,7 @@ def lower_step(
     ends += [grad for each in step.row_updates for grad in each.rows.grads]
     ends += step.reductions  # the other ranks wait for them
     graph = Graph((*given, *states.values()), list(dict.fromkeys([*results, *ends])), step.nodes).without_unread()
-    graph = with_biases(graph)
+    graph = with_biases(with_attention(graph, bool(half) and "cudnn" in libraries))
     read = {value for node in graph.nodes for value in node.inputs} | set(graph.outputs)
     read |= {ids for each in step.row_updates for ids in each.rows.ids}
     places, inputs, owned = {}, {}, {}
@@ -64,14 +66,16 @@ def lower_step(
     changed = {value for each in updated for value in each} | {states[name] for name in step.stores}
     for name, value in states.items():
         if value in read or value in changed:
-            owned[name] = Buffer(value.floats, "state")
+            owned[name] = Buffer(value.floats, "state", integer=value.integer)
             places[value] = Place(owned[name], row_major(value.shape))
     low = Lowering(graph, libraries, constants, places=places, apart=frozenset(results), half=half)
     low.narrow = narrow_values(graph, exact)
+    low.inlined.update({node.output: node for node in graph.nodes if node.kind == COUNTED})
     low.nodes()
     outputs = low.outputs(results)  # before anything changes
     for each in step.row_updates:
         update_rows(low, each)
     update(low, step.updates)
-    update(low, [stored(states[name], value) for name, value in step.stores.items()])
+    update(low, [stored(states[name], value) for name, value in step.stores.items() if not value.integer])
+    store_counters(low, [(states[name], value) for name, value in step.stores.items() if value.integer])
     return LoweredStep(tuple(low.calls), inputs, owned, dict(zip(wanted, outputs, strict=True)))

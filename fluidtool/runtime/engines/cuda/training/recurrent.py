@@ -12,9 +12,9 @@ from fluidtool.ir import Operator
 from fluidtool.records import dataclass
 from fluidtool.runtime.engines.cuda.calls import Buffer, Matrix, Place, Pointer, Product
 from fluidtool.runtime.engines.cuda.lowering import Lowering, lowers, need_cublaslt
-from fluidtool.runtime.engines.cuda.recurrences import OfSums, Recurrence, of_step, recurrent_step, steps_of
+from fluidtool.runtime.engines.cuda.recurrences import OfSums, Recurrence, Step, of_step, recurrent_step, steps_of
 from fluidtool.runtime.engines.cuda.sequences import function, packed_rows
-from fluidtool.runtime.engines.cuda.sources import THREADS, Source
+from fluidtool.runtime.engines.cuda.sources import THREADS, Source, number
 from fluidtool.runtime.engines.cuda.training.building import StepBuilder, imports_step
 from fluidtool.runtime.engines.cuda.training.sequences import taken
 from fluidtool.runtime.graph.importers.registry import SIGMOID, TANH, need
@@ -97,13 +97,13 @@ def states_before(b: StepBuilder, states: Value, initial: Sequence[Value], packe
     return taken(b, both, np.where(before < 0, rows + np.arange(rows), before))
 
 
-def put_initial_gradients(b: StepBuilder, op: Operator, found: Value, layer: str, size: int) -> None:
+def put_initial_gradients(b: StepBuilder, op: Operator, found: Value, layer: str, sizes: Mapping[str, int]) -> None:
     """The gradients of initial states, which those of a layer leave beside their result; zeros for sequences without rows."""
     order = sequences_of(b, op, layer)
     count = len(b.lods[op.inputs[layer][0]][0]) - 1
     rows = np.full(count, -1)
     rows[order] = np.arange(len(order))
-    for slot in ("H0", "C0"):
+    for slot, size in sizes.items():
         if b.wants(op, f"{slot}@GRAD"):
             first = b.node("beside", [found], (len(order), size), name=slot)
             b.put(op, f"{slot}@GRAD", taken(b, first, rows))
@@ -131,19 +131,30 @@ def kinds_of(attrs: Attrs, *names: str) -> list[int]:
 def _lstm(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     x, weights, bias, size = _lstm_inputs(b, op, attrs)
     packed, known = packed_of(b, op, "Input", attrs)
-    known |= {"activations": _lstm_activations(attrs), "peepholes": bool(attrs["use_peepholes"])}
-    initial = _lstm_initial(b, op, size)
-    found = b.node("lstm_steps", [x, weights, bias, *initial], (x.shape[0], 6 * size), **known)
-    for slot, start in (("Cell", 4), ("Hidden", 5)):
-        column = columns_of(b, found, start * size, size)
+    known |= {"activations": lstm_activations(attrs), "peepholes": bool(attrs["use_peepholes"]), "bound": 0.0}
+    initial = initial_pair(b, op, "Input", size, size)
+    found = b.node("lstm_steps", [x, weights, bias, *initial], (x.shape[0], 6 * size), projection=None, **known)
+    put_states(b, op, found, packed, {"Cell": (4 * size, size), "Hidden": (5 * size, size)})
+    put_gates(b, op, found, size, lstm_activations(attrs)[1])
+
+
+def put_states(
+    b: StepBuilder, op: Operator, found: Value, packed: Packed, columns: Mapping[str, tuple[int, int]]
+) -> None:
+    """States as outputs, in the order of the rows; the gradient takes them in that of the steps. columns: first, how many."""
+    for slot, (start, count) in columns.items():
+        column = columns_of(b, found, start, count)
         b.packed[op.outputs[slot][0]] = column
         b.put(op, slot, taken(b, column, packed.places))
+
+
+def put_gates(b: StepBuilder, op: Operator, found: Value, size: int, activation: int) -> None:
+    """The outputs that are in the order of the steps: gates, and activated cell states."""
     if b.wants(op, "BatchGate"):
         b.put(op, "BatchGate", columns_of(b, found, 0, 4 * size))
     if b.wants(op, "BatchCellPreAct"):
-        kind = _lstm_activations(attrs)[1]
         cells = columns_of(b, found, 4 * size, size)
-        b.put(op, "BatchCellPreAct", b.formula(function(kind, "a"), cells))
+        b.put(op, "BatchCellPreAct", b.formula(function(activation, "a"), cells))
 
 
 def _lstm_inputs(b: StepBuilder, op: Operator, attrs: Attrs) -> tuple[Value, Value, Value, int]:
@@ -154,44 +165,88 @@ def _lstm_inputs(b: StepBuilder, op: Operator, attrs: Attrs) -> tuple[Value, Val
     return x, weights, bias, size
 
 
-def _lstm_initial(b: StepBuilder, op: Operator, size: int) -> list[Value]:
-    """The initial cell and hidden states, or nothing."""
+def initial_pair(b: StepBuilder, op: Operator, layer: str, size: int, fed_back: int) -> list[Value]:
+    """The initial cell states and what is fed back first, or nothing. layer: the slot with the LoD."""
     need(b.has(op, "H0") == b.has(op, "C0"), "an LSTM with one of its two initial states")
-    return [each for slot in ("C0", "H0") for each in initial_of(b, op, slot, "Input", size)]
+    sizes = {"C0": size, "H0": fed_back}
+    return [each for slot, width in sizes.items() for each in initial_of(b, op, slot, layer, width)]
 
 
-def _lstm_activations(attrs: Attrs) -> list[int]:
+def lstm_activations(attrs: Attrs) -> list[int]:
+    """Those of gates, cells and candidates."""
     return kinds_of(attrs, "gate_activation", "cell_activation", "candidate_activation")
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    """What a projected hidden state goes through: an activation, by number, and a bound (none if it is 0)."""
+
+    activation: int
+    bound: float
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is the product alone."""
+        return self.activation == NO_ACTIVATION and self.bound <= 0
+
+
+NO_ACTIVATION = ACTIVATIONS["identity"]
 
 
 @lowers("lstm_steps")
 def _lower_lstm(low: Lowering, node: Node) -> None:
-    """In each packed row the activated gates (candidate, input, forget, output), the cell state and the hidden state."""
+    """In each packed row the activated gates (candidate, input, forget, output), the cell state, the hidden state, its projection.
+
+    Without a projection the hidden state is fed back.
+    """
     need_cublaslt(low)
-    weights, bias = (low.contiguous(value) for value in node.inputs[1:3])
-    width, size = node.output.shape[1], node.output.shape[1] // 6
-    out, first = low.new(node.output), _first_row(low, node, node.inputs[3:], 4)
-    low.calls.append(_packing(low, node.inputs[0], out, 4 * size, bias, node.attrs["rows"]))
+    projection, (fed_back, columns) = node.attrs["projection"], node.inputs[1].shape
+    count = 3 if projection is None else 4
+    weights, bias, *projected = (low.contiguous(value) for value in node.inputs[1:count])
+    width, size = node.output.shape[1], columns // 4
+    begin = 5 * size if projection is None else 6 * size  # of what is fed back
+    out, first = low.new(node.output), _first_row(low, node, node.inputs[count:], (4 * size, begin))
+    low.calls.append(_packing(low, node.inputs[0], out, columns, bias, node.attrs["rows"]))
     steps, starts = steps_of(low, node.attrs["starts"]), node.attrs["starts"].tolist()
     peepholes = bias if node.attrs["peepholes"] else None
     for step in steps:
         here = Place(out.buffer, (width, 1), out.offset + starts[step.number] * width)
         before = Pointer(out.buffer, out.offset + starts[step.number - 1] * width) if step.number else first
-        state = None if before is None else Matrix(Pointer(before.buffer, before.offset + 5 * size), width)
-        weight = Matrix(weights.pointer, 4 * size)
-        recurrence = Recurrence(Matrix(here.pointer, width), state, weight, size, 4)
-        text = _lstm_step(size, node.attrs["activations"], before, peepholes)
+        state = None if before is None else Matrix(Pointer(before.buffer, before.offset + begin), width)
+        recurrence = Recurrence(Matrix(here.pointer, width), state, Matrix(weights.pointer, columns), fed_back, 4)
+        text = _lstm_step(size, width, node.attrs["activations"], node.attrs["bound"], before, peepholes)
         recurrent_step(low, step, size, here, recurrence, text, "lstm")
+        if projection is not None:
+            _project(low, step, here, projected[0], (size, fed_back), projection)
 
 
-def _first_row(low: Lowering, node: Node, initial: Sequence[Value], part: int) -> Pointer | None:
-    """Initial states as rows of a step before the first one, from the column of a `part` on; None where there are none."""
+def _project(
+    low: Lowering, step: Step, here: Place, weights: Place, sizes: tuple[int, int], projection: Projection
+) -> None:
+    """The projection of the hidden states of a step, into the columns after them."""
+    (size, fed_back), width = sizes, here.strides[0]
+    hidden, found = (Matrix(Pointer(here.buffer, here.offset + part * size), width) for part in (5, 6))
+    low.calls.append(Product(hidden, Matrix(weights.pointer, fed_back), found, step.alive, size, fed_back))
+    if projection.is_plain:
+        return
+
+    def text(src: Source) -> list[str]:
+        value = function(projection.activation, "out[o]")
+        if projection.bound > 0:
+            value = f"ft_clip({value}, -{number(projection.bound)}, {number(projection.bound)})"
+        return [f"const int o = row * {width} + unit;", f"out[o] = {value};"]
+
+    of_step(low, step, fed_back, Place(here.buffer, here.strides, found.pointer.offset), text, "project")
+
+
+def _first_row(low: Lowering, node: Node, initial: Sequence[Value], columns: Sequence[int]) -> Pointer | None:
+    """Initial states as rows of a step before the first one, each from its column on; None where there are none."""
     if not initial:
         return None
-    (alive, size), width = initial[0].shape, node.output.shape[1]
+    alive, width = initial[0].shape[0], node.output.shape[1]
     rows = Buffer(alive * width)
-    for number, value in enumerate(initial):
-        low.copy(value, Place(rows, (width, 1), (part + number) * size))
+    for column, value in zip(columns, initial, strict=True):
+        low.copy(value, Place(rows, (width, 1), column))
     return Pointer(rows)
 
 
@@ -211,24 +266,28 @@ Lines = Callable[[Source], list[str]]
 Before = tuple[Place, int]  # a matrix of states, and its row where those of a step begin
 
 
-def _lstm_step(size: int, activations: Sequence[int], before: Pointer | None, bias: Place | None) -> OfSums:
+def _lstm_step(
+    size: int, width: int, activations: Sequence[int], bound: float, before: Pointer | None, bias: Place | None
+) -> OfSums:
     gate, cell, candidate = activations
 
     def text(src: Source, given: Sequence[str]) -> list[str]:
-        sums, old = list(given), "0.0f"
+        sums, old, state = list(given), "0.0f", "g * i + before * f"
         if before is not None:
             old = f"{src.pointer(before.buffer, before.offset)}[o + {4 * size}]"
+        if bound > 0:
+            state = f"ft_clip({state}, -{number(bound)}, {number(bound)})"
         if bias is not None:
-            looks = [f"{src.pointer(bias.buffer, bias.offset + (4 + number) * size)}[unit]" for number in range(3)]
+            looks = [f"{src.pointer(bias.buffer, bias.offset + (4 + part) * size)}[unit]" for part in range(3)]
             sums[1:] = [
-                f"{each} + {state} * {look}"
-                for each, state, look in zip(sums[1:], ("before", "before", "c"), looks, strict=True)
+                f"{each} + {what} * {look}"
+                for each, what, look in zip(sums[1:], ("before", "before", "c"), looks, strict=True)
             ]
         return [
-            f"const int o = row * {6 * size} + unit;",
+            f"const int o = row * {width} + unit;",
             f"const float before = {old};",
             f"const float g = {function(candidate, sums[0])}, i = {function(gate, sums[1])};",
-            f"const float f = {function(gate, sums[2])}, c = g * i + before * f;",
+            f"const float f = {function(gate, sums[2])}, c = {state};",
             f"const float p = {function(gate, sums[3])};",
             f"out[o] = g; out[o + {size}] = i; out[o + {2 * size}] = f; out[o + {3 * size}] = p;",
             f"out[o + {4 * size}] = c; out[o + {5 * size}] = p * {function(cell, 'c')};",
@@ -244,26 +303,42 @@ def _lstm_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     gates, grad = b.get(op, "BatchGate"), b.get(op, "Hidden@GRAD")
     need(grad.shape == (x.shape[0], size), "a gradient that does not fit")
     cells, hidden = (in_steps(b, op, slot, packed) for slot in ("Cell", "Hidden"))
-    peepholes = bool(attrs["use_peepholes"])
-    known |= {"activations": _lstm_activations(attrs), "peepholes": peepholes}
-    initial = _lstm_initial(b, op, size)
-    found = b.node("lstm_gradient", [gates, cells, grad, weights, bias, *initial[:1]], gates.shape, **known)
-    put_initial_gradients(b, op, found, "Input", size)
+    known |= {"activations": lstm_activations(attrs), "peepholes": bool(attrs["use_peepholes"]), "bound": 0.0}
+    initial = initial_pair(b, op, "Input", size, size)
+    more = dict(zip(("C0",), initial, strict=False))
+    found = lstm_gradient(b, (gates, cells, grad, weights, bias), more, known | {"projection": None})
+    put_initial_gradients(b, op, found, "Input", {"C0": size, "H0": size})
     if b.wants(op, "Input@GRAD"):
         b.put(op, "Input@GRAD", taken(b, found, packed.places))
     if b.wants(op, "Weight@GRAD"):
         before = states_before(b, hidden, initial[1:], packed)
         b.put(op, "Weight@GRAD", b.product(b.transposed(before, (1, 0)), found))
     if b.wants(op, "Bias@GRAD"):
-        total = b.view(b.sums(found, (1,)), (1, 4 * size))
-        if peepholes:
-            before = states_before(b, cells, initial[:1], packed)
-            parts = [
-                b.view(b.sums(b.formula("a * b", columns_of(b, found, number * size, size), state), (1,)), (1, size))
-                for number, state in ((1, before), (2, before), (3, cells))
-            ]
-            total = b.node("concat", [total, *parts], (1, 7 * size), axis=1)
-        b.put(op, "Bias@GRAD", b.view(total, bias.shape))
+        peepholes = (cells, states_before(b, cells, initial[:1], packed)) if known["peepholes"] else ()
+        b.put(op, "Bias@GRAD", b.view(bias_gradient(b, found, size, peepholes), bias.shape))
+
+
+def lstm_gradient(b: StepBuilder, given: Sequence[Value], more: Mapping[str, Value], known: Mapping[str, Any]) -> Value:
+    """The gradients of the gates' sums, in the order of the steps.
+
+    given: activated gates, cell states, the gradient of the result, weights, bias. more: by name, those of 'C0' (cell states
+    before the first step), 'last C' and 'last H' (gradients of the states after the last), 'projection' and 'projected'
+    (weights, results) that there are.
+    """
+    return b.node("lstm_gradient", [*given, *more.values()], given[0].shape, more=tuple(more), **known)
+
+
+def bias_gradient(b: StepBuilder, found: Value, size: int, states: Sequence[Value]) -> Value:
+    """The gradient of a bias. states: the cell states and those before them, where peepholes look at them."""
+    total = b.view(b.sums(found, (1,)), (1, 4 * size))
+    if not states:
+        return total
+    cells, before = states
+    parts = [
+        b.view(b.sums(b.formula("a * b", columns_of(b, found, part * size, size), state), (1,)), (1, size))
+        for part, state in ((1, before), (2, before), (3, cells))
+    ]
+    return b.node("concat", [total, *parts], (1, 7 * size), axis=1)
 
 
 def in_steps(b: StepBuilder, op: Operator, slot: str, packed: Packed) -> Value:
@@ -280,10 +355,14 @@ def by_columns(low: Lowering, value: Value) -> Place:
     return place if fits else low.contiguous(value)
 
 
-def zeros(low: Lowering, rows: int, columns: int) -> Buffer:
-    """Memory that begins with zeros."""
+def begun(low: Lowering, value: Value | None, rows: int, columns: int) -> Buffer:
+    """Memory that begins with a matrix; with zeros without one."""
     found = Buffer(rows * columns)
-    low.elementwise(Place(found, (columns, 1)), (rows, columns), lambda src, index: "0.0f")
+    place = Place(found, (columns, 1))
+    if value is None:
+        low.elementwise(place, (rows, columns), lambda src, index: "0.0f")
+    else:
+        low.copy(value, place)
     return found
 
 
@@ -292,38 +371,101 @@ def _lower_lstm_gradient(low: Lowering, node: Node) -> None:
     """The gradients of the gates' sums, in the order of the steps, from the last to the first."""
     need_cublaslt(low)
     gates, cells = (by_columns(low, value) for value in node.inputs[:2])
-    grad, weights, bias, *initial = (low.contiguous(value) for value in node.inputs[2:])
-    size, starts = node.output.shape[1] // 4, node.attrs["starts"].tolist()
-    out, alive = low.new(node.output), int(starts[1])
-    states, hidden = zeros(low, alive, size), zeros(low, alive, size)
+    grad, weights, bias = (low.contiguous(value) for value in node.inputs[2:5])
+    more = dict(zip(node.attrs["more"], node.inputs[5:], strict=True))
+    initial = low.contiguous(more["C0"]) if "C0" in more else None
+    (fed_back, columns), starts = node.inputs[3].shape, node.attrs["starts"].tolist()
+    size, out, alive = columns // 4, low.new(node.output), int(starts[1])
+    states = begun(low, more.get("last C"), alive, size)
+    later = begun(low, more.get("last H"), alive, fed_back)
+    through = _through_projection(low, node, more, grad, later)
+    hidden, direct = (later, grad) if through is None else (through.hidden, None)
     order = low.constant(node.attrs["rows"])
     peepholes = bias if node.attrs["peepholes"] else None
-    layer = _LstmGradient(size, node.attrs["activations"], gates, cells, grad, peepholes, states, hidden)
-    for name, buffer in (("C0", states), ("H0", hidden)):
-        low.beside[node.output, name] = Place(buffer, (size, 1))
+    layer = _LstmGradient(
+        size, node.attrs["activations"], node.attrs["bound"], gates, cells, direct, peepholes, states, hidden
+    )
+    for name, buffer, width in (("C0", states, size), ("H0", later, fed_back)):
+        low.beside[node.output, name] = Place(buffer, (width, 1))
     for step in reversed(steps_of(low, node.attrs["starts"])):
         start = starts[step.number]
-        here = Place(out.buffer, (4 * size, 1), out.offset + start * 4 * size)
-        before = (cells, starts[step.number - 1]) if step.number else (initial[0], 0) if initial else None
+        here = Place(out.buffer, (columns, 1), out.offset + start * columns)
+        before = (cells, starts[step.number - 1]) if step.number else (initial, 0) if initial is not None else None
+        if through is not None:
+            through.step(low, step, start, Pointer(order, start))
         of_step(low, step, size, here, layer.lines(start, before, Pointer(order, start)), "lstm_back")
         if before is not None:
-            low.calls.append(
-                Product(
-                    Matrix(here.pointer, 4 * size), Matrix(weights.pointer, 4 * size, turned=True),
-                    Matrix(Pointer(hidden), size), step.alive, 4 * size, size,
-                )
-            )  # fmt: skip
+            turned = Matrix(weights.pointer, columns, turned=True)
+            product = Product(
+                Matrix(here.pointer, columns), turned, Matrix(Pointer(later), fed_back), step.alive, columns, fed_back
+            )
+            low.calls.append(product)
+
+
+def _through_projection(
+    low: Lowering, node: Node, more: Mapping[str, Value], grad: Place, later: Buffer
+) -> _ThroughProjection | None:
+    """What brings gradients of projections to hidden states; the gradients of the projections' products are beside the result."""
+    projection = node.attrs["projection"]
+    if projection is None:
+        return None
+    size, fed_back = more["projection"].shape
+    found = Place(Buffer(node.output.shape[0] * fed_back), (fed_back, 1))
+    low.beside[node.output, "projected"] = found
+    weights, results = low.contiguous(more["projection"]), by_columns(low, more["projected"])
+    hidden = Buffer(int(node.attrs["starts"][1]) * size)
+    return _ThroughProjection((size, fed_back), projection, weights, results, grad, later, found, hidden)
+
+
+@dataclass(frozen=True, slots=True)
+class _ThroughProjection:
+    """Where the calls of a step find the numbers of projections: `later` is the gradient that comes from the step after."""
+
+    sizes: tuple[int, int]
+    projection: Projection
+    weights: Place
+    results: Place
+    grad: Place
+    later: Buffer
+    found: Place
+    hidden: Buffer
+
+    def step(self, low: Lowering, step: Step, start: int, order: Pointer) -> None:
+        """The gradients of the hidden states of a step whose rows begin at `start`."""
+        size, fed_back = self.sizes
+
+        def text(src: Source) -> list[str]:
+            row = f"(int){src.pointer(order.buffer, order.offset)}[row]"
+            steep = f"{src.pointer(self.grad.buffer, self.grad.offset)}[{row} * {fed_back} + unit]"
+            steep = f"{steep} + {src.pointer(self.later)}[row * {fed_back} + unit]"
+            bound = self.projection.bound
+            inside = f"fabsf(r) < {number(bound)} ? {steep} : 0.0f" if bound > 0 else steep
+            return [
+                f"const float r = {_at(src, self.results, start)};",
+                f"const float d = {inside};",
+                f"out[row * {fed_back} + unit] = {slope(self.projection.activation, 'd', 'r')};",
+            ]
+
+        here = Place(self.found.buffer, self.found.strides, start * fed_back)
+        of_step(low, step, fed_back, here, text, "project_back")
+        turned = Matrix(self.weights.pointer, fed_back, turned=True)
+        found = Matrix(Pointer(self.hidden), size)
+        low.calls.append(Product(Matrix(here.pointer, fed_back), turned, found, step.alive, fed_back, size))
 
 
 @dataclass(frozen=True, slots=True)
 class _LstmGradient:
-    """Where the kernel of a step finds its numbers: `states` and `hidden` are gradients that come from the step after."""
+    """Where the kernel of a step finds its numbers: `states` and `hidden` are gradients that come from the step after.
+
+    grad: that of the result; None where `hidden` has it already.
+    """
 
     size: int
     activations: Sequence[int]
+    bound: float
     gates: Place
     cells: Place
-    grad: Place
+    grad: Place | None
     bias: Place | None
     states: Buffer
     hidden: Buffer
@@ -334,22 +476,26 @@ class _LstmGradient:
 
         def text(src: Source) -> list[str]:
             sources = src.pointer(self.gates.buffer, self.gates.offset + start * self.gates.strides[0])
-            g, i, f, p = (f"{sources}[row * {self.gates.strides[0]} + {number * size} + unit]" for number in range(4))
+            g, i, f, p = (f"{sources}[row * {self.gates.strides[0]} + {part * size} + unit]" for part in range(4))
             own = _at(src, self.cells, start)
             old = "0.0f" if before is None else _at(src, *before)
-            steep = f"{src.pointer(self.grad.buffer, self.grad.offset)}"
-            row = f"(int){src.pointer(order.buffer, order.offset)}[row]"
+            steep = f"{src.pointer(self.hidden)}[row * {size} + unit]"
+            if self.grad is not None:
+                row = f"(int){src.pointer(order.buffer, order.offset)}[row]"
+                steep = f"{src.pointer(self.grad.buffer, self.grad.offset)}[{row} * {size} + unit] + {steep}"
             later = f"{src.writable(self.states)}[row * {size} + unit]"
             looks = ["0.0f"] * 3
+            inside = f"fabsf(c) < {number(self.bound)} ? all : 0.0f" if self.bound > 0 else "all"
             if self.bias is not None:
                 bias = self.bias
                 looks = [f"{src.pointer(bias.buffer, bias.offset + (4 + each) * size)}[unit]" for each in range(3)]
             return [
                 f"const float g = {g}, i = {i}, f = {f}, p = {p}, c = {own}, before = {old};",
                 f"const float a = {function(cell, 'c')};",
-                f"const float dh = {steep}[{row} * {size} + unit] + {src.pointer(self.hidden)}[row * {size} + unit];",
+                f"const float dh = {steep};",
                 f"const float dp = {slope(gate, 'dh * a', 'p')};",
-                f"const float dc = {slope(cell, 'dh * p', 'a')} + dp * {looks[2]} + {later};",
+                f"const float all = {slope(cell, 'dh * p', 'a')} + dp * {looks[2]} + {later};",
+                f"const float dc = {inside};",
                 f"const float di = {slope(gate, 'dc * g', 'i')}, df = {slope(gate, 'dc * before', 'f')};",
                 f"const int o = row * {4 * size} + unit;",
                 f"out[o] = {slope(candidate, 'dc * i', 'g')}; out[o + {size}] = di;",
@@ -398,8 +544,8 @@ def _lower_gru(low: Lowering, node: Node) -> None:
     need_cublaslt(low)
     count = 2 + node.attrs["biased"]
     weights, *bias = (low.contiguous(value) for value in node.inputs[1:count])
-    first = _first_row(low, node, node.inputs[count:], 4)
     width, size = node.output.shape[1], node.output.shape[1] // 5
+    first = _first_row(low, node, node.inputs[count:], (4 * size,))
     out, starts = low.new(node.output), node.attrs["starts"].tolist()
     low.calls.append(_packing(low, node.inputs[0], out, 3 * size, bias[0] if bias else None, node.attrs["rows"]))
     for_gates = Matrix(weights.pointer, 2 * size)
@@ -463,7 +609,7 @@ def _gru_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     need(grad.shape == (x.shape[0], size), "a gradient that does not fit")
     initial = initial_of(b, op, "H0", "Hidden", size)
     found = b.node("gru_gradient", [gates, hidden, grad, weights, *initial], gates.shape, **known)
-    put_initial_gradients(b, op, found, "Hidden", size)
+    put_initial_gradients(b, op, found, "Hidden", {"H0": size})
     if b.wants(op, "Input@GRAD"):
         b.put(op, "Input@GRAD", taken(b, found, packed.places))
     if b.wants(op, "Bias@GRAD"):
@@ -484,7 +630,7 @@ def _lower_gru_gradient(low: Lowering, node: Node) -> None:
     grad, weights, *initial = (low.contiguous(value) for value in node.inputs[2:])
     size, starts = node.output.shape[1] // 3, node.attrs["starts"].tolist()
     out, alive = low.new(node.output), int(starts[1])
-    hidden, reset, order = zeros(low, alive, size), Buffer(alive * size), low.constant(node.attrs["rows"])
+    hidden, reset, order = begun(low, None, alive, size), Buffer(alive * size), low.constant(node.attrs["rows"])
     layer = _GruGradient(size, node.attrs["activations"], node.attrs["origin"], gates, states, grad, hidden, reset)
     low.beside[node.output, "H0"] = Place(hidden, (size, 1))
     for_gates = Matrix(weights.pointer, 2 * size, turned=True)

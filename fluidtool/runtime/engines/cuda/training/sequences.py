@@ -230,4 +230,13 @@ def reads_lods(type: str) -> bool:
     return type.removesuffix("_grad") in COMPUTING_BY_LOD
 
 
-COMPUTING_BY_LOD: Sequence[str] = ("sequence_pool", "sequence_conv", *AS_IN_INFERENCE, "lstm", "gru")
+COMPUTING_BY_LOD: Sequence[str] = (
+    "sequence_pool",
+    "sequence_conv",
+    *AS_IN_INFERENCE,
+    "lstm",
+    "lstmp",
+    "gru",
+    "linear_chain_crf",
+    "warpctc",
+)

@@ -68,7 +68,7 @@ def _conv(low: Lowering, node: Node) -> None:
         return
     source = low.blocked(x, narrow=attrs["groups"] == 1)
     if attrs["weights"].shape[2:] == (1, 1) and attrs["strides"] != (1, 1) and not any(attrs["pads"]):
-        source = _subsampled(low, node, source)
+        source = subsampled(low, node, source)
         node = replace(node, attrs={**attrs, "strides": (1, 1)})
     diagonals = channels_of_groups(low, given) if source.lanes == low.width else 0
     packed = pack_diagonals(low, given) if diagonals else None
@@ -156,16 +156,18 @@ def pack_diagonals(low: Lowering, attrs: Mapping[str, Any]) -> Packed:
     )
 
 
-def _subsampled(low: Lowering, node: Node, source: Blocked) -> Blocked:
+def subsampled(low: Lowering, node: Node, source: Blocked) -> Blocked:
     """The pixels that strided filters of one pixel read, side by side."""
-    shape = (*source.shape[:2], *node.output.shape[2:])
-    place = Blocked(Buffer(0), shape, source.lanes, NO_HALO)
-    place.buffer.size = place.size
+    shape, unit = (*source.shape[:2], *node.output.shape[2:]), 2 if source.halves else 1
+    place = replace(source, buffer=Buffer(0), shape=shape, halo=NO_HALO, start=0, apart=0, within=0)
+    place.buffer.size = place.size // unit
     down, right = node.attrs["strides"]
+    planes = [(shape[0], source.image // unit), (source.blocks, source.block // unit)]
+    (images, of_image), (blocks, of_block) = reversed(planes) if source.by_block else planes
     arguments = abi.Subsample(
-        source=(source.buffer, source.origin), out=(place.buffer, 0), images=shape[0], blocks=source.blocks, rows=shape[2],
-        columns=shape[3], lanes=source.lanes, source_image=source.image, source_block=source.block,
-        source_row=down * source.row, source_pixel=right * source.pixel,
+        source=(source.buffer, source.origin // unit), out=(place.buffer, 0), images=images, blocks=blocks, rows=shape[2],
+        columns=shape[3], lanes=source.lanes // unit, source_image=of_image, source_block=of_block,
+        source_row=down * source.row // unit, source_pixel=right * source.pixel // unit,
     )  # fmt: skip
     low.calls.add(arguments, low.calls.task_count(place.size, prod(shape[::2]) * source.blocks))
     return place
@@ -302,22 +304,33 @@ def pack_fed(low: Lowering, weights: Fed, lanes: int) -> Buffer:
     return packed
 
 
-def cut_image(low: Lowering, pixels: Pixels, blocks: int, groups: int, work: int, x_bytes: int, w_bytes: int) -> Parts:
+def cut_image(
+    low: Lowering, pixels: Pixels, blocks: int, groups: int, work: int, x_bytes: int, w_bytes: int,
+    part_bytes: int = PART_BYTES, whole: bool = False,
+) -> Parts:  # fmt: skip
     """The parts by row, column and channel block.
 
     A part traverses its pixels for each pair of channel blocks, so they should stay in the L2 cache; and it traverses
-    all weights, so that it should have enough pixels to be worth reading them.
+    all weights, so that it should have enough pixels to be worth reading them. whole: parts by row are of whole images, or
+    each of one image.
     """
     pairs, lines, threads = -(-blocks // 2), pixels.images * pixels.rows, low.library.threads
     if work <= SMALL:
         return Parts()
-    wanted = max(1, min(-(-x_bytes * pixels.images // PART_BYTES), lines * pixels.columns // PART_PIXELS))
+    wanted = max(1, min(-(-x_bytes * pixels.images // part_bytes), lines * pixels.columns // PART_PIXELS))
     if w_bytes < NEAR_BYTES * x_bytes * pixels.images and lines * pixels.columns // threads >= PART_PIXELS:
         wanted = -(-wanted // threads) * threads
-    by_row = min(lines, wanted)
+    by_row = _of_images(min(lines, wanted), pixels.images) if whole else min(lines, wanted)
     by_column = max(min(-(-wanted // by_row), pixels.columns // 24), 1) if by_row < wanted else 1
     by_block = _even(pairs, groups * by_row * by_column, threads) if threads > 1 else 1
     return Parts(by_row, by_column, by_block)
+
+
+def _of_images(parts: int, images: int) -> int:
+    """No fewer parts, each of whole images or within one."""
+    if parts > images:
+        return -(-parts // images) * images
+    return min(count for count in range(parts, images + 1) if images % count == 0)
 
 
 def _even(pairs: int, others: int, threads: int) -> int:

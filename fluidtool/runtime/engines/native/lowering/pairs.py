@@ -21,6 +21,7 @@ from fluidtool.runtime.engines.native.constants import Packing
 from fluidtool.runtime.engines.native.layouts import NO_HALO, Blocked, Buffer, Halo, joined, row_major
 from fluidtool.runtime.engines.native.library import Library
 from fluidtool.runtime.engines.native.lowering.convolution import (
+    PART_BYTES,
     Pixels,
     cut_image,
     flattened,
@@ -31,12 +32,16 @@ from fluidtool.runtime.engines.native.lowering.convolution import (
     residual_block,
     residual_of,
     segments,
+    subsampled,
     window_start,
 )
 from fluidtool.runtime.engines.native.lowering.packing import padded_bias
+from fluidtool.runtime.engines.native.lowering.phases import is_narrow, phases, tap_segments
 from fluidtool.runtime.engines.native.lowering.values import Lowering, conv_output
 from fluidtool.runtime.graph.ir import Graph, Node, Shape, Value
 from fluidtool.runtime.graph.weights import matrices
+
+TILE_PART_BYTES = 500_000  # as PART_BYTES, with tiles: their processors have larger L2 caches
 
 
 def by_pairs(node: Node, library: Library) -> bool:
@@ -137,11 +142,17 @@ def block_lanes(low: Lowering, value: Value, form: Shape) -> int:
     return low.width if value in low.half_groups or channels <= low.width else low.library.half_lanes
 
 
+def _by_block(low: Lowering, value: Value, lanes: int) -> bool:
+    """Whether the images of a value follow each other within blocks: tiles then go on from one to the next."""
+    return lanes > low.width and value not in low.half_groups
+
+
 def new_half(low: Lowering, value: Value, form: Shape, lanes: int) -> Blocked:
     """Memory for a value as halves."""
     image = form if len(form) == 4 else (1, form[0], 1, form[1])
     halo = low.half_halos.get(value, NO_HALO) if len(form) == 4 else NO_HALO
-    place = low.halves[value, form] = Blocked(Buffer(0), image, lanes, halo, halves=True)
+    by_block = _by_block(low, value, lanes)
+    place = low.halves[value, form] = Blocked(Buffer(0), image, lanes, halo, halves=True, by_block=by_block)
     place.buffer.size = -(-place.size // 2)
     low.zero_halo(place)
     return place
@@ -192,7 +203,8 @@ def written_half(low: Lowering, node: Node, added: Blocked | None = None) -> Blo
     lanes, halo = block_lanes(low, node.output, form), low.half_halos.get(node.output, NO_HALO)
     if added is None or node.residual is None or low.left[node.residual] or node.residual in node.inputs:
         return new_half(low, node.output, form, lanes)
-    if (added.lanes, added.halo) != (lanes, halo if len(form) == 4 else NO_HALO):
+    wanted = lanes, halo if len(form) == 4 else NO_HALO, _by_block(low, node.output, lanes)
+    if (added.lanes, added.halo, added.by_block) != wanted:
         return new_half(low, node.output, form, lanes)
     low.halves[node.output, form] = added
     return added
@@ -219,6 +231,15 @@ def _convolution(low: Lowering, node: Node) -> None:
     node = replace(node, attrs=join_groups(low, node.attrs))
     x, attrs, groups = node.inputs[0], node.attrs, node.attrs["groups"]
     source = half(low, x, x.shape, groups > 1)
+    x_bytes, sorted_by = _traversed(node), (1, 1)
+    if source.by_block and attrs["strides"] != (1, 1):
+        if attrs["weights"].shape[2:] == (1, 1) and not any(attrs["pads"]):
+            source = subsampled(low, node, source)
+            node = replace(node, attrs={**attrs, "strides": (1, 1)})
+        elif is_narrow(node):
+            source, sorted_by = phases(low, node, source), attrs["strides"]
+            node = replace(node, attrs={**attrs, "strides": (1, 1), "pads": NO_HALO})
+        attrs = node.attrs
     added = half_residual(low, node)
     if node.residual is not None and added is None:
         low.blocked(node.residual)
@@ -228,16 +249,16 @@ def _convolution(low: Lowering, node: Node) -> None:
     count, inner, *window = attrs["weights"].shape
     blocks = -(-(count // groups) // low.width)
     inner += inner % 2
-    offsets, lengths = segments(attrs, inner, source)
+    table = segments(attrs, inner, source) if sorted_by == (1, 1) else tap_segments(attrs, inner, source, sorted_by)
+    offsets, lengths = table
     packed = _pack_filters(low, attrs, source.lanes)
     pixels = image_pixels(low, whole, source, out or place or source)
     if all(each is None or each.row == pixels.columns * each.lanes for each in (place, added)):
         pixels = flattened(pixels, whole)
     bias = padded_bias(attrs["shift"], groups, blocks * low.width)
-    touched = [min(w, s) for w, s in zip(window, attrs["strides"], strict=True)]
     parts = cut_image(
-        low, pixels, blocks, groups, prod(node.output.shape) * inner * prod(window),
-        2 * x.shape[1] * prod(node.output.shape[2:]) * prod(touched), 4 * packed.size,
+        low, pixels, blocks, groups, prod(node.output.shape) * inner * prod(window), x_bytes, 4 * packed.size,
+        TILE_PART_BYTES if source.by_block else PART_BYTES, source.by_block,
     )  # fmt: skip
     arguments = abi.Pairs(
         source=(source.buffer, window_start(node, source) // 2), weights=(packed, 0),
@@ -253,6 +274,12 @@ def _convolution(low: Lowering, node: Node) -> None:
         **halves_written(low, place), **parts._asdict(),
     )  # fmt: skip
     low.calls.add(arguments, groups * prod(parts), node.activation)
+
+
+def _traversed(node: Node) -> int:
+    """The bytes of an image that a convolution reads."""
+    touched = [min(w, s) for w, s in zip(node.attrs["weights"].shape[2:], node.attrs["strides"], strict=True)]
+    return int(2 * node.inputs[0].shape[1] * prod(node.output.shape[2:]) * prod(touched))
 
 
 def _pool(low: Lowering, node: Node) -> None:

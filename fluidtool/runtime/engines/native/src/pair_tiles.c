@@ -6,9 +6,40 @@ typedef struct {
     int64_t pixels, chunk, length, whole, rest;
 } tile_depth;
 
-INLINE tile_depth depth_of(const ft_pairs *s, int64_t columns) {
+/* Groups are cut from strips of places that lie at one distance from each other in the source: from a row of pixels, or from all
+   rows of an image, with what lies between them (a halo), whose sums nobody stores. */
+typedef struct {
+    int64_t pixels;        /* of a group */
+    int64_t strips, lines; /* how many strips there are, and the rows in each */
+    int64_t column, width; /* the first pixel of each row, and how many there are */
+    int64_t pitch, places; /* from row to row, and in all, of a strip */
+    int64_t each;          /* groups of a strip */
+} tile_strips;
+
+INLINE tile_strips cut_strips(int64_t strips, int64_t lines, int64_t column, int64_t width, int64_t pitch) {
+    const int64_t places = (lines - 1) * pitch + width;
+    return (tile_strips){tile_pixels(places), strips, lines, column, width, pitch, places, groups_of(places)};
+}
+
+/* What the products of tiles of all groups take, as measured: a third of it does not depend on the pixels. */
+INLINE int64_t cost_of(const tile_strips *cut) { return cut->strips * cut->each * (cut->pixels + 8); }
+
+/* The strips of rows [row, row_end) x columns [column, column_end): those that take less. */
+static tile_strips strips_of(const ft_pairs *s, int64_t row, int64_t row_end, int64_t column, int64_t column_end) {
+    const int64_t rows = row_end - row, width = column_end - column;
+    const int64_t apart = s->rows == 1 ? s->source_image : s->source_row, pitch = apart / s->source_pixel;
+    const tile_strips by_row = cut_strips(rows, 1, column, width, width);
+    if (rows == 1 || pitch < width || apart % s->source_pixel) return by_row;
+    const int one = s->source_image == s->rows * apart || row / s->rows == (row_end - 1) / s->rows;
+    if (!one && (row % s->rows || rows % s->rows)) return by_row;
+    const int64_t lines = one ? rows : s->rows;
+    const tile_strips joined = cut_strips(rows / lines, lines, column, width, pitch);
+    return cost_of(&joined) < cost_of(&by_row) ? joined : by_row;
+}
+
+INLINE tile_depth depth_of(const ft_pairs *s, int64_t pixels) {
     const int64_t whole = s->segments - s->last_segments, length = whole ? s->segment_length : s->last_length;
-    return (tile_depth){.pixels = tile_pixels(columns),
+    return (tile_depth){.pixels = pixels,
                         .chunk = chunk_of(2 * length) / 2,
                         .length = length,
                         .whole = whole ? whole : s->segments,
@@ -16,16 +47,16 @@ INLINE tile_depth depth_of(const ft_pairs *s, int64_t columns) {
 }
 
 /* Whether tiles are the way to so many pixels; they have their shapes then. */
-static int starts_tiles(const ft_pairs *s, int64_t rows, int64_t columns) {
-    if (rows * columns < LEAST_PIXELS) return 0;
-    const tile_depth depth = depth_of(s, columns);
+static int starts_tiles(const ft_pairs *s, const tile_strips *cut) {
+    if (cut->strips * cut->lines * cut->width < LEAST_PIXELS) return 0;
+    const tile_depth depth = depth_of(s, cut->pixels);
     if (2 * depth.chunk < LEAST_CHUNK) return 0;
     shape_tiles(depth.pixels, 2 * depth.chunk, 2 * (depth.rest ? depth.rest : depth.chunk));
     return 1;
 }
 
-/* What is left to do for pixels whose sums are there: of two groups, of two blocks that lie side by side as halves. It is done
-   little by little while tiles multiply, since they do not need the units for vectors. */
+/* What is left to do for pixels whose sums are there: of two groups, cut into runs of pixels of one row, of two blocks that lie
+   side by side as halves. It is done little by little while tiles multiply, since they do not need the units for vectors. */
 typedef struct {
     const vec *sums;
     const bf16 *residual;
@@ -33,8 +64,8 @@ typedef struct {
     int64_t pixels;
 } ending;
 typedef struct {
-    ending groups[2];
-    int group, relu; /* the group at hand; 2: there is nothing left */
+    ending runs[2 * TILE_ROWS];
+    int run, count, relu; /* the run at hand, and how many there are */
     int64_t half_pixel, residual_pixel;
     int64_t each; /* pixels for each product of tiles */
 } endings;
@@ -54,15 +85,15 @@ INLINE void end_lines(const int RELU, const int R, const endings *rest, ending *
 
 /* Of some pixels more, `count` at most. */
 INLINE void end_some(endings *rest, int64_t count) {
-    while (count && rest->group < 2) {
-        ending *e = &rest->groups[rest->group];
+    while (count && rest->run < rest->count) {
+        ending *e = &rest->runs[rest->run];
         const int64_t pixels = e->pixels < count ? e->pixels : count;
         if (rest->relu && e->residual) end_lines(1, 1, rest, e, pixels);
         else if (rest->relu) end_lines(1, 0, rest, e, pixels);
         else if (e->residual) end_lines(0, 1, rest, e, pixels);
         else end_lines(0, 0, rest, e, pixels);
         count -= pixels;
-        if (!(e->pixels -= pixels)) rest->group++;
+        if (!(e->pixels -= pixels)) rest->run++;
     }
 }
 
@@ -192,52 +223,99 @@ static __attribute__((noinline)) void end_tiles(const pair_tile *t, const vec *s
     else END_OF(0, 0);
 }
 
-/* Rows [row, row_end) x columns [column, column_end) of one channel block or two: groups of as many pixels each, two by two,
-   whichever rows they are of. */
-static void sweep_tiles(const ft_pairs *s, const pair_tile *first, int64_t blocks, int64_t row, int64_t row_end, int64_t column,
-                        int64_t column_end) {
-    const tile_depth depth = depth_of(s, column_end - column);
-    const int64_t pixels = depth.pixels, each = groups_of(column_end - column),
-                  all = (row_end - row) * each, steps = (all + 1) / 2 * depth.whole * (depth.length / depth.chunk),
+/* The group of places that is next in the source: the strip that starts with `row`, from `place` on. */
+typedef struct {
+    const bf16 *x; /* of the strip */
+    int64_t row, place;
+} next_group;
+
+/* Its first place, and the places of it that no group before has. */
+INLINE const bf16 *take_group(const ft_pairs *s, const tile_strips *cut, next_group *next, const bf16 *x, int64_t *places) {
+    if (next->place == cut->places) next->row += cut->lines, next->place = 0;
+    if (!next->place)
+        next->x = x + next->row / s->rows * s->source_image + next->row % s->rows * s->source_row + cut->column * s->source_pixel;
+    const int64_t last = cut->places - cut->pixels, from = next->place < last ? next->place : last;
+    *places = from + cut->pixels - next->place;
+    next->place = from + cut->pixels;
+    return next->x + from * s->source_pixel;
+}
+
+/* The pixel that is next to come to its end: where its results go, how many more its row has, and the places to skip then. */
+typedef struct {
+    pair_tile at;
+    int64_t row, left, gap;
+} next_pixel;
+
+INLINE void start_row(const ft_pairs *s, const pair_tile *first, const tile_strips *cut, next_pixel *next) {
+    move_to(s, first, &next->at, next->row, cut->column);
+    next->left = cut->width;
+}
+
+INLINE void pass_pixels(const ft_pairs *s, next_pixel *next, int64_t count) {
+    pair_tile *at = &next->at;
+    if (at->y) at->y += count * s->out_pixel;
+    if (at->residual) at->residual += count * s->residual_pixel;
+    if (at->residual_half) at->residual_half += count * s->residual_pixel;
+    if (at->half) at->half += count * s->halves_pixel;
+    next->left -= count;
+}
+
+/* What follows the sums of so many places: now, or kept in `later` for the time while the next ones are summed. */
+static __attribute__((noinline)) void end_places(const ft_pairs *s, const pair_tile *first, const tile_strips *cut, int64_t first_row, next_pixel *next,
+                       const vec *sums, int64_t places, int64_t blocks, endings *later) {
+    while (places) {
+        if (!next->left) {
+            const int64_t skipped = next->gap < places ? next->gap : places;
+            sums += skipped, places -= skipped;
+            if (!(next->gap -= skipped)) start_row(s, first, cut, next);
+            continue;
+        }
+        const int64_t pixels = next->left < places ? next->left : places;
+        if (later) later->runs[later->count++] = (ending){sums, next->at.residual_half, next->at.half, pixels};
+        else end_tiles(&next->at, sums, pixels, blocks);
+        pass_pixels(s, next, pixels);
+        sums += pixels, places -= pixels;
+        if (next->left || ++next->row == first_row + cut->strips * cut->lines) continue;
+        next->gap = (next->row - first_row) % cut->lines ? cut->pitch - cut->width : 0;
+        if (!next->gap) start_row(s, first, cut, next);
+    }
+}
+
+/* All strips, the first of which starts with `row`, of one channel block or two: groups of as many pixels each, two by two,
+   whichever strips they are of. */
+static void sweep_tiles(const ft_pairs *s, const pair_tile *first, int64_t blocks, const tile_strips *cut, int64_t row) {
+    const tile_depth depth = depth_of(s, cut->pixels);
+    const int64_t all = cut->strips * cut->each, steps = (all + 1) / 2 * depth.whole * (depth.length / depth.chunk),
                   weights = (depth.whole * depth.length + s->last_segments * depth.rest) * blocks * VL;
-    pair_tile t[2] = {*first, *first};
-    t[0].offsets = s->offsets, t[0].segments = s->segments, t[0].ahead = first->w + weights;
-    t[0].ahead_lines = (weights / 32 + steps - 1) / steps;
-    t[0].first = t[0].last = t[1].first = t[1].last = 1;
+    pair_tile t = *first;
+    t.offsets = s->offsets, t.segments = s->segments, t.ahead = first->w + weights;
+    t.ahead_lines = (weights / 32 + steps - 1) / steps;
+    next_group group = {.row = row};
+    next_pixel pixel = {.at = *first, .row = row};
+    pixel.at.first = pixel.at.last = 1;
+    start_row(s, first, cut, &pixel);
     const int beside = blocks == 2 && first->half && !first->y && !first->residual && first->half_block == VL &&
                        (!first->residual_half || first->residual_block == VL) && first->lanes == VL &&
                        first->activation <= FT_RELU;
-    endings before = {.group = 2,
-                      .relu = first->activation == FT_RELU,
+    endings before = {.relu = first->activation == FT_RELU,
                       .half_pixel = first->half_pixel,
                       .residual_pixel = first->residual_pixel,
-                      .each = (2 * pixels - 1) / (depth.whole * (depth.length / depth.chunk)) + 1};
+                      .each = (2 * cut->pixels - 1) / (depth.whole * (depth.length / depth.chunk)) + 1};
     vec of_both[2][4 * APART]; /* those that are summed, and those that come to their end meanwhile */
     for (int64_t number = 0; number < all; number += 2) {
         vec *const sums = of_both[number / 2 % 2];
         const int64_t groups = number + 1 < all ? 2 : 1;
-        int64_t again[2]; /* pixels that the group before has computed */
-        for (int64_t g = 0; g < groups; g++) {
-            const int64_t in_row = (number + g) % each, wanted = column + in_row * pixels;
-            const int64_t from = wanted < column_end - pixels ? wanted : column_end - pixels;
-            again[g] = wanted - from;
-            move_to(s, first, &t[g], row + (number + g) / each, from);
-        }
-        sum_groups(groups, blocks, &t[0], t[1].x, &depth, &before, sums);
-        t[0].ahead += steps / ((all + 1) / 2) * t[0].ahead_lines * 32;
-        if (t[0].ahead >= first->w + 2 * weights) t[0].ahead_lines = 0;
-        if (beside) end_some(&before, 2 * pixels), before.group = 0;
-        for (int64_t g = 0; g < groups; g++) {
-            pair_tile *end = &t[g];
-            if (end->y) end->y += again[g] * end->y_pixel;
-            if (end->residual) end->residual += again[g] * end->residual_pixel;
-            if (end->residual_half) end->residual_half += again[g] * end->residual_pixel;
-            if (end->half) end->half += again[g] * end->half_pixel;
-            const vec *from = sums + 2 * g * APART + again[g];
-            if (beside) before.groups[g] = (ending){from, end->residual_half, end->half, pixels - again[g]};
-            else end_tiles(end, from, pixels - again[g], blocks);
-        }
-        if (beside && groups == 1) before.groups[1].pixels = 0;
+        int64_t places[2];
+        const bf16 *second = 0;
+        t.x = take_group(s, cut, &group, first->x, &places[0]);
+        if (groups == 2) second = take_group(s, cut, &group, first->x, &places[1]);
+        sum_groups(groups, blocks, &t, second, &depth, &before, sums);
+        t.ahead += steps / ((all + 1) / 2) * t.ahead_lines * 32;
+        if (t.ahead >= first->w + 2 * weights) t.ahead_lines = 0;
+        end_some(&before, 2 * cut->pixels), before.run = before.count = 0;
+        for (int64_t g = 0; g < groups; g++)
+            end_places(s, first, cut, row, &pixel, sums + 2 * g * APART + cut->pixels - places[g], places[g], blocks,
+                       beside ? &before : 0);
     }
-    end_some(&before, 2 * pixels);
+    end_some(&before, 2 * cut->pixels);
 }

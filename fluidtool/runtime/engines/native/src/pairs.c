@@ -253,7 +253,8 @@ static void pairs(const ft_call *call, int64_t task, int64_t tasks) {
     part(s->columns, by_column, s->column_parts, &column, &column_end);
     const int64_t depth = (s->segments - s->last_segments) * s->segment_length + s->last_segments * s->last_length;
 #if defined(__AMX_BF16__)
-    const int in_tiles = starts_tiles(s, row_end - row, column_end - column);
+    const tile_strips cut = strips_of(s, row, row_end, column, column_end);
+    const int in_tiles = starts_tiles(s, &cut);
 #endif
     for (; pair < pair_end; pair++) {
         const int64_t blocks = 2 * pair + 1 < s->blocks ? 2 : 1, block = group * s->blocks + 2 * pair;
@@ -281,7 +282,7 @@ static void pairs(const ft_call *call, int64_t task, int64_t tasks) {
                        .constants = &s->constants};
 #if defined(__AMX_BF16__)
         if (in_tiles) {
-            sweep_tiles(s, &t, blocks, row, row_end, column, column_end);
+            sweep_tiles(s, &t, blocks, &cut, row);
             continue;
         }
 #endif
@@ -302,6 +303,23 @@ INLINE words rounded_words(vec value) {
 
 /* Two vectors of floats -> words with a half of the first below and one of the second above. */
 INLINE words words_of(vec low, vec high) { return rounded_words(low) >> 16 | (rounded_words(high) & 0xffff0000); }
+
+/* A row of an image of three or four channels, planes of floats, to pixels of four halves. */
+static void narrow_planes(const float *x, bf16 *y, const ft_narrow *s, int64_t channels) {
+    const __m512i low = _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+    const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
+    for (int64_t column = 0; column < s->columns; column += VL, x += VL, y += 4 * VL) {
+        const int64_t count = s->columns - column < VL ? s->columns - column : VL;
+        const vec third = take(x + 2 * s->source_channel, count),
+                  fourth = channels < 4 ? ALL(0) : take(x + 3 * s->source_channel, count);
+        const __m512i first = (__m512i)words_of(take(x, count), take(x + s->source_channel, count)),
+                      second = (__m512i)words_of(third, fourth);
+        const __mmask16 half = (__mmask16)(count < VL / 2 ? (1 << 2 * count) - 1 : 0xffff),
+                        rest = (__mmask16)(count < VL / 2 ? 0 : (1 << 2 * (count - VL / 2)) - 1);
+        _mm512_mask_storeu_epi32(y, half, _mm512_permutex2var_epi32(first, low, second));
+        _mm512_mask_storeu_epi32(y + 2 * VL, rest, _mm512_permutex2var_epi32(first, high, second));
+    }
+}
 
 /* A row of an image whose channels lie apart, to pixels of `lanes` halves. */
 static void narrow_apart(const float *x, bf16 *y, const ft_narrow *s, int64_t channels) {
@@ -333,6 +351,7 @@ static void narrow(const ft_call *call, int64_t task, int64_t tasks) {
             for (int64_t column = 0; column < s->columns; column++, x += s->source_pixel)
                 for (int64_t lane = 0; lane < s->lanes; lane += VL, y += VL)
                     store_halves(y, lane < channels ? take(x + lane / VL * s->source_half, channels - lane) : ALL(0));
+        else if (s->lanes == 4 && channels > 2 && s->source_pixel == 1) narrow_planes(x, y, s, channels);
         else narrow_apart(x, y, s, channels);
     }
 }

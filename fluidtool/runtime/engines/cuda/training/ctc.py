@@ -1,0 +1,180 @@
+"""warpctc in training steps: a block for each sequence goes over the states of its label, in logarithms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from fluidtool.ir import Operator
+from fluidtool.runtime.engines.cuda.calls import Buffer, Place
+from fluidtool.runtime.engines.cuda.lowering import Lowering, lowers
+from fluidtool.runtime.engines.cuda.sequences import of_sequences
+from fluidtool.runtime.engines.cuda.sources import Source, number, threads_for
+from fluidtool.runtime.engines.cuda.training.building import StepBuilder, imports_step
+from fluidtool.runtime.engines.cuda.training.forward import literal
+from fluidtool.runtime.engines.cuda.training.sequences import taken
+from fluidtool.runtime.graph.importers.registry import need
+from fluidtool.runtime.graph.importers.sequences import offsets_of, owners
+from fluidtool.runtime.graph.ir import Node, Value
+
+Attrs = Mapping[str, Any]
+MOST_STATES = 2048  # of a label, whose scores a block keeps in its own memory, twice
+NOTHING = number(-1e30)  # the logarithm of no path
+REFUSED = number(1e30)  # stands for the sum over paths of a label that does not fit
+
+
+@imports_step("warpctc")
+def _ctc(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    need(not b.has(op, "LogitsLength") and not b.has(op, "LabelLength"), "labels of padded sequences")
+    x = b.get(op, "Logits")
+    need(len(x.shape) == 2 and 0 <= int(attrs["blank"]) < x.shape[1], "classes that do not fit")
+    labels = b.ids(op, "Label", x.shape[1])
+    names = [op.inputs[slot][0] for slot in ("Logits", "Label")]
+    need(all(len(b.lods.get(name, ())) == 1 for name in names), "sequences of another level")
+    offsets, of_labels = offsets_of(b, op, "Logits", x.shape[0]), offsets_of(b, op, "Label", prod(labels.shape))
+    widest = 2 * int(np.diff(of_labels).max()) + 1
+    need(len(offsets) == len(of_labels) and widest <= MOST_STATES, "labels that do not fit")
+    known = {"offsets": offsets, "labels": of_labels, "blank": int(attrs["blank"])}
+    logs = _log_softmax(b, x)
+    scores = b.node("ctc_scores", [logs, labels], (x.shape[0], widest), **known)
+    b.put(op, "Loss", b.node("beside", [scores], (len(offsets) - 1, 1), name="cost"))
+    if b.wants(op, "WarpCTCGrad"):
+        b.packed[op.outputs["WarpCTCGrad"][0]] = b.node("ctc_gradient", [logs, labels, scores], x.shape, **known)
+
+
+def _log_softmax(b: StepBuilder, x: Value) -> Value:
+    """The logarithms of probabilities, not below that of the smallest normal number."""
+    column, sizes = (x.shape[0], 1), (*x.shape, 1)
+    shifted = b.formula("a - b", x, b.node("reduce", [x], column, sizes=sizes, how=2))
+    total = b.node("reduce", [b.formula("expf(a)", shifted)], column, sizes=sizes, how=0)
+    return b.formula(f"ft_larger(a - logf(b), {literal(float(np.log(np.finfo(np.float32).tiny)))})", shifted, total)
+
+
+@imports_step("warpctc_grad")
+def _ctc_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    found, grad = b.packed.get(op.inputs["WarpCTCGrad"][0]), b.get(op, "Loss@GRAD")
+    need(found is not None, "the gradient of a loss that is not in this step")
+    assert found is not None
+    offsets = offsets_of(b, op, "Logits", found.shape[0])
+    need(prod(grad.shape) == len(offsets) - 1, "a gradient that does not fit")
+    owner = owners(offsets)
+    lengths = np.diff(offsets)[owner] if attrs["norm_by_times"] else None
+    weight = taken(b, b.view(grad, (len(offsets) - 1, 1)), owner, lengths)
+    b.put(op, "Logits@GRAD", b.formula("a * b", found, weight))
+
+
+def _of_block(low: Lowering, node: Node, widest: int, arrays: Sequence[str]) -> tuple[Source, int, list[str]]:
+    """A kernel whose blocks have a sequence each, its threads, and the names of its inputs; `label(s)` is the class of a state."""
+    src, threads = Source(low), threads_for(widest)
+    places = [low.contiguous(value) for value in node.inputs]
+    names = [src.pointer(place.buffer, place.offset) for place in places]
+    rows, labels = (src.pointer(of_sequences(low, node.attrs[name])) for name in ("offsets", "labels"))
+    src.lines += [
+        f"__shared__ float {', '.join(f'{name}[{widest}]' for name in arrays)};",
+        "const int sequence = blockIdx.x, me = threadIdx.x;",
+        f"const int begin = (int){rows}[sequence], count = (int){rows}[sequence + 1] - begin;",
+        f"const whole* const given = {names[1]} + {labels}[sequence];",
+        f"const int size = 2 * (int)({labels}[sequence + 1] - {labels}[sequence]) + 1;",
+    ]
+    return src, threads, names
+
+
+def _label(state: str, blank: int) -> str:
+    return f"(({state}) % 2 ? (int)given[({state}) / 2] : {blank})"
+
+
+def _joined(one: str, two: str) -> list[str]:
+    """Statements that make `found` the logarithm of the sum of a state's own score and those of one and two states away."""
+    return [
+        f"const float a = state[s], b = {one}, c = {two};",
+        "const float top = ft_larger(ft_larger(a, b), c);",
+        "found = top + logf(expf(a - top) + expf(b - top) + expf(c - top));",
+    ]
+
+
+@lowers("ctc_scores")
+def _lower_scores(low: Lowering, node: Node) -> None:
+    """Forward, row by row. Beside them: what each sequence costs, and the logarithm of the sum over its paths."""
+    (_, widest), classes, blank = node.output.shape, node.inputs[0].shape[1], node.attrs["blank"]
+    out, sequences = low.new(node.output), len(node.attrs["offsets"]) - 1
+    cost, totals = Buffer(sequences), Buffer(sequences)
+    low.beside[node.output, "cost"], low.beside[node.output, "totals"] = Place(cost, (1, 1)), Place(totals, (1,))
+    src, threads, (logs, _) = _of_block(low, node, widest, ["state"])
+    label, two_before = _label("s", blank), _label("s - 2", blank)
+    leaps = f"s > 1 && {label} != {blank} && {label} != {two_before} ? state[s - 2] : {NOTHING}"
+    src.lines += [
+        "int repeats = 0;",
+        "for (int i = 1; i < size / 2; i++) repeats += given[i] == given[i - 1];",
+        "for (int r = begin; r < begin + count; r++) {",
+        f"const float* row = {logs} + r * {classes};",
+        f"float* own = out + r * {widest};",
+        f"for (int s = me; s < size; s += {threads}) {{",
+        f"    float found = s < 2 ? 0.0f : {NOTHING};",
+        "    if (r > begin) {",
+        *_joined(f"s > 0 ? state[s - 1] : {NOTHING}", leaps),
+        "    }",
+        f"    own[s] = ft_larger(found + row[{label}], {NOTHING});",
+        "}",
+        "__syncthreads();",
+        f"for (int s = me; s < size; s += {threads}) state[s] = own[s];",
+        "__syncthreads();",
+        "}",
+        "if (me) return;",
+        f"float total = {REFUSED};",
+        "if (count > 0 && size / 2 + repeats <= count) {",
+        f"    const float a = state[size - 1], b = size > 1 ? state[size - 2] : {NOTHING}, top = ft_larger(a, b);",
+        "    total = top + logf(expf(a - top) + expf(b - top));",
+        "}",
+        f"{src.writable(totals)}[sequence] = total;",
+        f"{src.writable(cost)}[sequence] = total == {REFUSED} ? 0.0f : -total;",
+    ]
+    low.calls.append(src.launch(out, sequences, threads, "ctc"))
+
+
+@lowers("ctc_gradient")
+def _lower_gradient(low: Lowering, node: Node) -> None:
+    """Backward, row by row: the probability of each class less the share of the paths that are in it there."""
+    (_, classes), widest, blank = node.output.shape, node.inputs[2].shape[1], node.attrs["blank"]
+    out, sequences = low.new(node.output), len(node.attrs["offsets"]) - 1
+    src, threads, (logs, _, scores) = _of_block(low, node, widest, ["state", "share"])
+    total = src.pointer(low.beside[node.inputs[2], "totals"].buffer)
+    label, two_after, other = _label("s", blank), _label("s + 2", blank), _label("i", blank)
+    leaps = f"s + 2 < size && {label} != {blank} && {label} != {two_after} ? state[s + 2] : {NOTHING}"
+    src.lines += [
+        f"const float all = {total}[sequence];",
+        "for (int r = begin + count - 1; r >= begin; r--) {",
+        f"const float* row = {logs} + r * {classes};",
+        f"float* own = out + r * {classes};",
+        f"if (all == {REFUSED}) {{",
+        f"    for (int k = me; k < {classes}; k += {threads}) own[k] = 0.0f;",
+        "    continue;",
+        "}",
+        f"for (int s = me; s < size; s += {threads}) {{",
+        f"    float found = s + 2 < size ? {NOTHING} : 0.0f;",
+        "    if (r + 1 < begin + count) {",
+        *_joined(f"s + 1 < size ? state[s + 1] : {NOTHING}", leaps),
+        "    }",
+        f"    share[s] = ft_larger(found + row[{label}], {NOTHING});",
+        "}",
+        "__syncthreads();",
+        f"for (int s = me; s < size; s += {threads}) {{",
+        "    state[s] = share[s];",
+        f"    share[s] = expf({scores}[r * {widest} + s] + share[s] - row[{label}] - all);",
+        "}",
+        f"for (int k = me; k < {classes}; k += {threads}) own[k] = expf(row[k]);",
+        "__syncthreads();",
+        f"for (int s = me; s < size; s += {threads}) {{",
+        "    bool first = true;",
+        f"    for (int i = s - 1; i >= 0 && first; i--) first = {other} != {label};",
+        "    if (!first) continue;",
+        "    float found = 0.0f;",
+        f"    for (int i = s; i < size; i++) if ({other} == {label}) found += share[i];",
+        f"    own[{label}] -= found;",
+        "}",
+        "__syncthreads();",
+        "}",
+    ]
+    low.calls.append(src.launch(out, sequences, threads, "ctc_back"))

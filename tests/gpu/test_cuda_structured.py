@@ -1,0 +1,184 @@
+"""Losses over all paths in training steps on a GPU: a block for each sequence. The numbers are the CPU's, and those of slopes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fluidtool.fluid as fluid
+from fluidtool.errors import OperatorError
+from fluidtool.fluid import layers
+from fluidtool.runtime.engines.cuda.training import structured
+from fluidtool.runtime.engines.cuda.training.compiled import CudaStep
+from tests.gpu.test_cuda_recurrent_steps import both
+from tests.gpu.test_training_steps import Job
+
+TAGS = 5
+
+
+@pytest.fixture(autouse=True)
+def _switched_on(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("FLUIDTOOL_CUDA", "1")
+    yield
+
+
+def sequences(array: Any, lengths: list[int]) -> Any:
+    return fluid.create_lod_tensor(array, [lengths], fluid.CPUPlace())
+
+
+# ---------------------------------------------------------------- conditional random fields
+def tagger(tags: int = TAGS, scale: float = 1.0) -> Any:
+    def build() -> Any:
+        x, y = layers.data("x", [4], lod_level=1), layers.data("y", [1], dtype="int64", lod_level=1)
+        scores = layers.scale(layers.fc(x, tags), scale)
+        attr = fluid.ParamAttr(name="crf", initializer=fluid.initializer.Uniform(-1, 1, 5))
+        return layers.mean(layers.linear_chain_crf(scores, y, param_attr=attr))
+
+    return build
+
+
+def sentences(seed: int, lengths: list[int], tags: int = TAGS) -> dict[str, Any]:
+    random = np.random.default_rng(seed)
+    rows = random.standard_normal((sum(lengths), 4)).astype(np.float32)
+    return {"x": sequences(rows, lengths), "y": sequences(random.integers(0, tags, (sum(lengths), 1)), lengths)}
+
+
+@pytest.mark.parametrize("lengths", [[3, 1, 4, 4], [1], [2, 0, 3], [23, 1]])
+def test_a_conditional_random_field_is_part_of_the_step(lengths: list[int], compiled: list[CudaStep]) -> None:
+    job = both(tagger(), [sentences(step, lengths) for step in range(3)])
+    assert len(compiled) == 3 and job.region().region.parts is None
+
+
+@pytest.mark.parametrize("tags", [2, 33, 300])
+def test_tags_beyond_a_warp_and_beyond_a_block(tags: int, compiled: list[CudaStep]) -> None:
+    both(tagger(tags), [sentences(step, [3, 2], tags) for step in range(2)])
+    assert len(compiled) == 2
+
+
+def test_scores_far_apart_do_not_overflow(compiled: list[CudaStep]) -> None:
+    both(tagger(scale=20.0), [sentences(0, [4, 2])])
+    assert compiled
+
+
+def test_gradients_are_slopes(compiled: list[CudaStep]) -> None:
+    """Central differences of the loss, which this engine computes, too."""
+    job = Job(tagger(), lambda: fluid.optimizer.SGD(0.0))
+    feed, step = sentences(1, [4, 1, 3]), 2e-2
+    grads = dict(zip(("crf", "fc_0.w_0"), job.step(feed, "crf@GRAD", "fc_0.w_0@GRAD")[1:], strict=True))
+    for name, grad in grads.items():
+        start = job.values()[name]
+        for place in list(np.ndindex(*start.shape))[::4]:
+            losses = []
+            for change in (step, -step):
+                changed = start.copy()
+                changed[place] += change
+                job.scope.find_var(name).get_tensor().set(changed, fluid.CPUPlace())
+                losses.append(job.step(feed)[0].item())
+            job.scope.find_var(name).get_tensor().set(start, fluid.CPUPlace())
+            assert abs((losses[0] - losses[1]) / (2 * step) - grad[place]) < 1e-3, (name, place)
+    assert compiled
+
+
+def test_scores_of_a_field_that_are_fetched_are_those_of_the_cpu(compiled: list[CudaStep]) -> None:
+    jobs = [Job(tagger(), lambda: fluid.optimizer.SGD(0.1), place) for place in (fluid.CPUPlace(), None)]
+    op = next(op for op in jobs[0].main.global_block().ops if op.type == "linear_chain_crf")
+    names = [op.outputs[slot][0] for slot in ("Alpha", "EmissionExps", "TransitionExps", "LogLikelihood")]
+    want, found = (job.step(sentences(0, [3, 1, 2]), *names)[1:] for job in jobs)
+    for a, b in zip(want, found, strict=True):
+        np.testing.assert_allclose(b, a, rtol=2e-5, atol=1e-6)
+    assert compiled
+
+
+@pytest.mark.parametrize("tag", [TAGS, -1])
+def test_a_tag_out_of_range_has_the_message_of_the_cpu_and_changes_nothing(tag: int) -> None:
+    jobs = [Job(tagger(), lambda: fluid.optimizer.SGD(0.1), place) for place in (fluid.CPUPlace(), None)]
+    feed = sentences(0, [3, 2])
+    feed["y"] = sequences(np.array([[0], [1], [tag], [0], [1]]), [3, 2])
+    before, messages = jobs[1].values(), []
+    for job in jobs:
+        with pytest.raises(OperatorError, match="input Label must hold tags from 0 to 4") as caught:
+            job.step(feed)
+        messages.append(str(caught.value))
+    assert messages[0] == messages[1]
+    for name, value in before.items():
+        np.testing.assert_array_equal(jobs[1].values()[name], value, err_msg=name)
+
+
+def test_padded_sequences_are_left_to_the_operator() -> None:
+    def build() -> Any:
+        x, y = layers.data("x", [3, 4]), layers.data("y", [3, 1], dtype="int64")
+        length = layers.data("length", [1], dtype="int64")
+        scores = layers.fc(x, TAGS, num_flatten_dims=2)
+        return layers.mean(layers.linear_chain_crf(scores, y, length=length))
+
+    random = np.random.default_rng(0)
+    feed = {"x": random.random((2, 3, 4), np.float32), "y": random.integers(0, TAGS, (2, 3, 1))}
+    job = both(build, [{**feed, "length": np.array([[3], [2]])}])
+    assert "padded sequences" in str(job.region().region.reasons)
+
+
+def test_more_pairs_than_there_is_memory_for_are_left_to_the_operator(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(structured, "MOST_PAIRS", 3 * (TAGS + 2) * TAGS - 1)
+    job = both(tagger(), [sentences(0, [2, 2, 2])])
+    assert "more pairs of tags" in str(job.region().region.reasons)
+
+
+# ---------------------------------------------------------------- connectionist temporal classification
+CLASSES = 6
+
+
+def reader(blank: int = 0, scale: float = 1.0, norm_by_times: bool = False) -> Any:
+    def build() -> Any:
+        x, y = layers.data("x", [4], lod_level=1), layers.data("y", [1], dtype="int32", lod_level=1)
+        scores = layers.scale(layers.fc(x, CLASSES), scale)
+        return layers.mean(layers.warpctc(scores, y, blank=blank, norm_by_times=norm_by_times))
+
+    return build
+
+
+def spoken(seed: int, lengths: list[int], of_labels: list[int], labels: Any = None) -> Any:
+    random = np.random.default_rng(seed)
+    rows = random.standard_normal((sum(lengths), 4)).astype(np.float32)
+    given = random.integers(1, CLASSES - 1, (sum(of_labels), 1)) if labels is None else np.reshape(labels, (-1, 1))
+    return {"x": sequences(rows, lengths), "y": sequences(given.astype(np.int32), of_labels)}
+
+
+SPOKEN = {
+    "several": ([5, 4, 7], [2, 1, 3]),
+    "without a label": ([5, 4], [2, 0]),
+    "labels that do not fit": ([2, 6], [4, 2]),
+    "no rows": ([4, 0], [2, 1]),
+    "states beyond a warp": ([45], [20]),
+}
+
+
+@pytest.mark.parametrize("name", SPOKEN)
+@pytest.mark.parametrize("options", [{}, {"blank": CLASSES - 1}, {"norm_by_times": True}, {"scale": 30.0}])
+def test_labels_without_places_are_part_of_the_step(
+    options: dict[str, Any], name: str, compiled: list[CudaStep]
+) -> None:
+    job = both(reader(**options), [spoken(step, *SPOKEN[name]) for step in range(2)], rtol=1e-4)
+    assert len(compiled) == 2 and job.region().region.parts is None
+
+
+def test_labels_that_repeat(compiled: list[CudaStep]) -> None:
+    both(reader(), [spoken(0, [7, 5], [3, 3], [2, 2, 2, 1, 2, 1])], rtol=1e-4)
+    assert len(compiled) == 1
+
+
+def test_a_label_that_is_the_blank_costs_what_it_costs_on_the_cpu(compiled: list[CudaStep]) -> None:
+    both(reader(), [spoken(0, [7, 5], [3, 2], [2, 0, 1, 0, 3])], rtol=1e-4)
+    assert compiled
+
+
+def test_a_class_that_does_not_exist_has_the_message_of_the_cpu() -> None:
+    jobs = [Job(reader(), lambda: fluid.optimizer.SGD(0.1), place) for place in (fluid.CPUPlace(), None)]
+    messages = []
+    for job in jobs:
+        with pytest.raises(OperatorError, match="input Label must hold classes from 0 to 5") as caught:
+            job.step(spoken(0, [5], [2], [1, CLASSES]))
+        messages.append(str(caught.value))
+    assert messages[0] == messages[1]
