@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from fluidtool.runtime.engines.cuda import sources
 from fluidtool.runtime.engines.cuda.training.compiled import CudaStep
 from tests.gpu.standin import installed
 from tests.gpu.standin.kernels import COMPILER, NO_COMPILER
@@ -33,3 +34,9 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[CudaStep]:
 
     monkeypatch.setattr(CudaStep, "run", noted)
     return found
+
+
+@pytest.fixture(autouse=True)
+def few_threads_suffice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads compute several elements even where arrays are as small as those of tests."""
+    monkeypatch.setattr(sources, "ENOUGH", 1)

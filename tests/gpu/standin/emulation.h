@@ -18,6 +18,8 @@ struct alignas(16) float4 { float x, y, z, w; };
 struct alignas(8) ushort4 { unsigned short x, y, z, w; };
 
 #define FT_EMULATED
+#define FT_ALIGNED(at, bytes) if ((unsigned long long)(at) & ((bytes) < 16 ? (bytes) - 1 : 15)) ft_misaligned = 1;
+extern "C" { int ft_misaligned; }  // whether a piece was read or written where a GPU would give up
 static inline float __uint_as_float(unsigned bits) { float x; memcpy(&x, &bits, 4); return x; }
 static inline unsigned __float_as_uint(float x) { unsigned bits; memcpy(&bits, &x, 4); return bits; }
 static inline float ft_of_fp16(unsigned short x)
@@ -54,6 +56,17 @@ static void (*ft_body)(void**);
 static void** ft_given;
 
 static void ft_wait() { swapcontext(&ft_threads[ft_current], &ft_caller); }
+
+static float ft_shown[FT_THREADS];
+
+static float __shfl_xor_sync(unsigned, float value, int far)
+{
+    ft_shown[ft_current] = value;
+    ft_wait();
+    const float other = ft_shown[ft_current ^ far];
+    ft_wait();
+    return other;
+}
 
 static void ft_enter()
 {

@@ -31,6 +31,7 @@ TYPES = {
     "unsigned short": np.uint16,
 }
 NAMED = {"whole": "long long", "word": "unsigned long long", "half16": "unsigned short"}
+WAITS = ("__syncthreads", "__shfl_xor_sync")  # calls in which a thread waits for others
 ONE_AT_A_TIME = threading.Lock()
 COMPILER = shutil.which("c++")
 NO_COMPILER = "a C++ compiler (c++) runs kernels of CUDA on the stand-in, and there is none"
@@ -58,6 +59,7 @@ class RawKernel:
     def __init__(self, name: str, types: list[str], loaded: ctypes.CDLL) -> None:
         self.name, self.types = name, types
         self._start = loaded[f"start_{name}"]
+        self._misaligned = ctypes.c_int.in_dll(loaded, "ft_misaligned")
 
     def __call__(self, grid: Sequence[int], block: Sequence[int], args: Sequence[Any]) -> None:
         if len(args) != len(self.types):
@@ -74,6 +76,9 @@ class RawKernel:
         def work(kept: Any = (values, args)) -> None:
             with ONE_AT_A_TIME:  # the place of a thread within the grid is a global variable
                 self._start(sizes, places)
+                if self._misaligned.value:
+                    self._misaligned.value = 0
+                    raise RuntimeError(f"{self.name} reads or writes a piece where memory is not aligned for it")
 
         MACHINE.submit(work)
 
@@ -120,7 +125,7 @@ def library(code: str) -> ctypes.CDLL:
     bodies = dict(zip(parameters(code), KERNEL.split(code)[3::3], strict=True))
     starts = []
     for name, declared in KERNEL.findall(found):
-        waits = str("__syncthreads" in bodies[name]).lower()
+        waits = str(any(call in bodies[name] for call in WAITS)).lower()
         types = [_declared(part) for part in declared.split(",") if part.strip()]
         args = ", ".join(f"*({kind}*)given[{at}]" for at, kind in enumerate(types))
         starts.append(

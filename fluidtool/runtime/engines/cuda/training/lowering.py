@@ -8,6 +8,7 @@ from math import prod
 from fluidtool.records import dataclass
 from fluidtool.runtime.engines.cuda.calls import Buffer, Call, Place, row_major
 from fluidtool.runtime.engines.cuda.lowering import LARGEST, Lowering
+from fluidtool.runtime.engines.cuda.training import reductions
 from fluidtool.runtime.engines.cuda.training.attention import with_attention
 from fluidtool.runtime.engines.cuda.training.building import BuiltStep
 from fluidtool.runtime.engines.cuda.training.counters import COUNTED, store_counters
@@ -16,6 +17,9 @@ from fluidtool.runtime.engines.cuda.training.kernels import update, update_rows,
 from fluidtool.runtime.engines.cuda.training.updates import stored
 from fluidtool.runtime.graph.importers.registry import need
 from fluidtool.runtime.graph.ir import Graph, Value
+
+LOWERING = (reductions,)
+"""The modules that lower further kinds of nodes."""
 
 
 @dataclass(frozen=True, slots=True)
