@@ -13,6 +13,13 @@ from tests.gpu.standin import installed
 from tests.gpu.standin.kernels import COMPILER, NO_COMPILER
 
 
+@pytest.fixture(autouse=True)
+def _as_nothing_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What computes is the default, unless a test says something else."""
+    for name in ("FLUIDTOOL_CUDA", "FLUIDTOOL_CUDA_PRECISION", "FLUIDTOOL_NCCL"):
+        monkeypatch.delenv(name, raising=False)
+
+
 @pytest.fixture
 def cupy() -> Iterator[Any]:
     """The stand-in for cupy, on a machine with two GPUs."""

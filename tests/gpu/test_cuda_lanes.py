@@ -52,6 +52,7 @@ def computed(
         arrays[own.buffer] = memory
     low.nodes()
     (found,) = low.outputs([out])
+    low.name_calls(None)
     calls = tuple(low.calls)
     with device.active():
         xp = device.xp
@@ -59,7 +60,8 @@ def computed(
         on_device |= {buffer: xp.asarray(buffer.array) for buffer in constants_of(calls)}
         on_device[found] = xp.zeros(out.shape, np.float32)
         offsets, size = lay_out(calls)
-        work_of(calls, on_device, xp.empty(max(size, 1), np.float32), offsets, device, Libraries(device)).run()
+        arena = xp.empty(max(size, 1), np.float32)
+        work_of(calls, low.results, on_device, arena, offsets, device, Libraries(device)).run()
         result = device.host(on_device[found])
     assert nvrtc() is None or faults(source_of(calls), "sm_80") == ""
     return result, [call for call in calls if isinstance(call, Launch)]

@@ -58,7 +58,6 @@ def generated(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return found[-1]
 
     monkeypatch.setattr(region, "source_of", noted)
-    monkeypatch.setenv("FLUIDTOOL_CUDA", "1")
     return found
 
 

@@ -16,8 +16,8 @@ BYTES = 4  # of a float; integers take two
 class Buffer:
     """Memory for some floats.
 
-    role: 'arena', 'input', 'output', 'state' for what a training step changes in place, or 'constant', whose numbers are in
-    `array`. half: 'fp16' or 'bf16' for numbers of 16 bits, two of which lie in a float.
+    role: 'arena', 'input', 'output', 'state' for what a training step changes in place, 'mark' for whether an id is out of range,
+    or 'constant', whose numbers are in `array`. half: 'fp16' or 'bf16' for numbers of 16 bits, two of which lie in a float.
     """
 
     floats: int

@@ -15,6 +15,7 @@ from fluidtool.runtime.engines.cuda import sources
 from fluidtool.runtime.engines.cuda.calls import (
     Buffer,
     Call,
+    Launch,
     Matrix,
     Place,
     Pointer,
@@ -45,11 +46,16 @@ LARGEST = 2**31 - 1  # elements that an index of 32 bits reaches
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """The calls of a region, and the buffers of its inputs and outputs."""
+    """The calls of a region, the value that each computes, and the buffers of its inputs and outputs.
+
+    mark: where kernels note that an id is out of range; None if none looks up rows.
+    """
 
     calls: tuple[Call, ...]
     inputs: tuple[Buffer, ...]
     outputs: tuple[Buffer, ...]
+    results: tuple[Value | None, ...] = ()
+    mark: Buffer | None = None
 
 
 def lower(
@@ -69,7 +75,17 @@ def lower(
         low.places[value] = Place(buffer, row_major(value.shape))
     low.nodes()
     outputs = low.outputs(graph.outputs)
-    return Lowered(tuple(low.calls), tuple(inputs), outputs)
+    low.name_calls(None)
+    if low.mark is None:
+        return Lowered(tuple(low.calls), tuple(inputs), outputs, tuple(low.results))
+    calls, results = (cleared(low.mark), *low.calls), (None, *low.results)
+    return Lowered(calls, tuple(inputs), outputs, results, low.mark)
+
+
+def cleared(mark: Buffer) -> Launch:
+    """The kernel before all others, after which no id has been out of range."""
+    source = 'extern "C" __global__ void clear_mark(float* out)\n{\n    *out = 0.0f;\n}\n'
+    return Launch("clear_mark", source, (Pointer(mark),), 1, 1)
 
 
 @dataclass(eq=False, slots=True)
@@ -95,6 +111,8 @@ class Lowering:
     kind: str = ""  # of the node that is lowered
     reductions: dict[Value, Reduction] = field(default_factory=dict)
     sorted: dict[tuple[Value, ...], Pointer] = field(default_factory=dict)  # ids of training steps, once they are
+    results: list[Value | None] = field(default_factory=list)  # what each call computes
+    mark: Buffer | None = None  # of ids out of range
 
     def __post_init__(self) -> None:
         uses, outputs = self.graph.uses(), set(self.graph.outputs)
@@ -120,9 +138,20 @@ class Lowering:
                 need(not node.output.integer or node.kind == "view", "integers that are computed")
                 self.kind = node.kind
                 LOWER[node.kind](self, node)
+                self.name_calls(node.output)
             except UnsupportedError as error:
                 error.result = node.output.name
                 raise
+
+    def name_calls(self, value: Value | None) -> None:
+        """Note what the calls compute that were added since the last time."""
+        self.results += [value] * (len(self.calls) - len(self.results))
+
+    def outside(self) -> Buffer:
+        """The number that becomes 1 if an id is out of range."""
+        if self.mark is None:
+            self.mark = Buffer(1, "mark")
+        return self.mark
 
     def outputs(self, values: Iterable[Value]) -> tuple[Buffer, ...]:
         """The buffers of results, each of its own."""

@@ -54,6 +54,12 @@ FT_DEVICE float ft_square(float x) { return x * x; }
 FT_DEVICE float ft_affine(float x, float factor, float offset) { return x * factor + offset; }
 FT_DEVICE float ft_hard_sigmoid(float x, float slope, float offset) { return ft_clip(x * slope + offset, 0.0f, 1.0f); }
 FT_DEVICE float ft_softsign(float x) { return x / (1.0f + fabsf(x)); }
+FT_DEVICE int ft_row(whole id, int rows, float* outside)
+{
+    if (id >= 0 && id < rows) return (int)id;
+    *outside = 1.0f;  // by any thread that finds one: what it reads does not matter
+    return 0;
+}
 FT_DEVICE float ft_of_bf16(half16 x) { return __uint_as_float((unsigned)x << 16); }
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
 #define FT_CONVERTS_PAIRS
@@ -206,6 +212,9 @@ class Places(Protocol):
 
     def weights(self, array: Any) -> Buffer:
         """The buffer of constant numbers of which there are many: halves, where memory has those."""
+
+    def outside(self) -> Buffer:
+        """The number that becomes 1 if an id is out of range."""
 
 
 class Source:
@@ -599,7 +608,7 @@ def _gather(src: Source, node: Node, index: Index) -> str:
     lead = node.output.shape[:-1]
     own = src.reshaped(index[:-1], lead, ids.shape)
     rows = src.low.weights(table)
-    row = src.whole(f"(int){src.at(place, own)}")
+    row = src.whole(f"ft_row({src.at(place, own)}, {table.shape[0]}, {src.writable(src.low.outside())})")
     loaded = src.at(Place(rows, row_major(table.shape)), [row, index[-1]])
     return loaded if node.attrs["zero"] == -1 else f"({row} == {node.attrs['zero']} ? 0.0f : {loaded})"
 

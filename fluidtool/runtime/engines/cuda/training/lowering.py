@@ -24,12 +24,15 @@ LOWERING = (reductions,)
 
 @dataclass(frozen=True, slots=True)
 class LoweredStep:
-    """The calls of a training step, and the buffers of its inputs, its states by name, and its outputs by name."""
+    """The calls of a training step, the value that each computes, and the buffers of its inputs, its states by name, and its
+    outputs by name.
+    """
 
     calls: tuple[Call, ...]
     inputs: Mapping[Value, Buffer]
     states: Mapping[str, Buffer]
     outputs: Mapping[str, Buffer]
+    results: tuple[Value | None, ...] = ()
 
 
 def lower_step(
@@ -78,4 +81,5 @@ def lower_step(
     update(low, step.updates)
     update(low, [stored(states[name], value) for name, value in step.stores.items() if not value.integer])
     store_counters(low, [(states[name], value) for name, value in step.stores.items() if value.integer])
-    return LoweredStep(tuple(low.calls), inputs, owned, dict(zip(wanted, outputs, strict=True)))
+    low.name_calls(None)
+    return LoweredStep(tuple(low.calls), inputs, owned, dict(zip(wanted, outputs, strict=True)), tuple(low.results))
