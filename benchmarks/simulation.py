@@ -17,7 +17,7 @@ import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from statistics import NormalDist
 
 Then = Callable[[], None]
@@ -306,6 +306,7 @@ class _Job:
             self._begin(trainer)
 
 
+@cache  # pages and tests ask for the same jobs again and again
 def simulate(
     costs: Costs,
     layout: Layout,

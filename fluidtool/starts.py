@@ -202,8 +202,8 @@ def keep_start(
 
 
 def name_of(origin: Origin, engine: Library, key: Any) -> str:
-    """The name of the file that has the region of a model for a signature."""
-    return digest_of(repr((origin.key, engine.instructions, engine.width, key)))
+    """The name of the file that has the region of a model for a signature, cut into tasks for so many threads."""
+    return digest_of(repr((origin.key, engine.instructions, engine.width, engine.threads, key)))
 
 
 def _settled(origin: Origin, files: ModelFiles) -> list[Status] | None:

@@ -20,6 +20,7 @@ from fluidtool.errors import FeedError, FluidError, OperatorError, UnreadableErr
 from fluidtool.model import Model
 from fluidtool.runtime.engines.native import cache
 from fluidtool.runtime.engines.native.cache import SWITCH
+from fluidtool.runtime.engines.native.library import library
 from fluidtool.tensor import LoDTensor, files
 from fluidtool.workflows.inputs import Inputs
 from tests.support.checkout import ROOT, child_environment
@@ -183,6 +184,16 @@ def test_another_precision_has_a_start_of_its_own(model: Path) -> None:
     rounded = kept(model, {"x": batch()}, precision="bf16")
     same(outputs(fluidtool.load(model), {"x": batch()}), exact)
     same(outputs(fluidtool.load(model, precision="bf16"), {"x": batch()}), rounded)
+
+
+def test_another_number_of_threads_has_a_start_of_its_own(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = library()
+    assert engine is not None
+    kept(model, {"x": batch()})
+    monkeypatch.setattr(engine, "threads", engine.threads + 1)  # its steps are cut into tasks for other threads
+    started = fluidtool.load(model)
+    outputs(started, {"x": batch()})
+    assert started.start is None
 
 
 def test_the_workflow_says_what_computed(model: Path) -> None:

@@ -28,7 +28,7 @@ from tests.distribute.launch.test_whole_jobs import agree, training
 from tests.support.checkout import child_environment
 
 NAMES = ("pserver_0", "trainer_0", "trainer_1")
-FAST = {"FLAGS_rpc_deadline": "30000"}  # milliseconds until a role gives up those that it waits for
+FAST = {"FLAGS_rpc_deadline": "12000"}  # milliseconds until a role gives up those that it waits for
 
 
 def script(tmp_path: Path, code: str) -> Path:
