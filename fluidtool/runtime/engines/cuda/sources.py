@@ -77,6 +77,7 @@ FT_DEVICE half16 ft_to_bf16(float x)
 }
 #ifndef FT_EMULATED
 #define FT_ALIGNED(at, bytes)
+#define FT_WITHIN(at, bytes)
 FT_DEVICE float ft_of_fp16(half16 x)
 {
     float found;
@@ -136,12 +137,14 @@ template <int N> FT_DEVICE bool ft_is_aligned(const float* at) { return ((whole)
 template <int N> FT_DEVICE void ft_get_anywhere(float* v, const float* at)
 {
     if (ft_is_aligned<N>(at)) return ft_get_float<N>(v, at);
+    FT_WITHIN(at, sizeof(float) * N)
 #pragma unroll
     for (int k = 0; k < N; k++) v[k] = at[k];
 }
 template <int N> FT_DEVICE void ft_put_anywhere(float* at, const float* v)
 {
     if (ft_is_aligned<N>(at)) return ft_put_float<N>(at, v);
+    FT_WITHIN(at, sizeof(float) * N)
 #pragma unroll
     for (int k = 0; k < N; k++) at[k] = v[k];
 }
