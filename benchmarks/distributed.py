@@ -160,9 +160,10 @@ def main() -> None:
     if chosen.paddle:
         kinds["paddle"] = (chosen.paddle, "paddle.fluid")
     print(
-        "| job | ours, steps/s | Paddle 1.8.5 | ratio | ours, ms of servers | Paddle 1.8.5 | ratio | last loss, ours and Paddle's |"
+        "| job | ours, steps/s | Paddle 1.8.5 | ratio | ours, ms of servers | Paddle 1.8.5 | ratio "
+        "| ours, ms of all roles | Paddle 1.8.5 | ratio | last loss, ours and Paddle's |"
     )
-    print("|---|---|---|---|---|---|---|---|")
+    print("|---" * 11 + "|")
     for network, mode in product(chosen.networks.split(","), chosen.modes.split(",")):
         found: dict[str, list[Speed]] = {kind: [] for kind in kinds}
         for _ in range(chosen.rounds):

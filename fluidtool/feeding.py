@@ -11,14 +11,14 @@ from fluidtool.ir import Program, Variable
 from fluidtool.ir.dataflow import block_flow
 from fluidtool.ir.variable import data_type_name
 from fluidtool.proto.enums import VarType
+from fluidtool.shapes import shape_text
 from fluidtool.tensor import LoDTensor, LoDTensorArray, SelectedRows, var_type_of
 
 
 def describe_variable(var: Variable) -> str:
-    """'image float32 [-1, 1, 28, 28]'."""
-    shape = str(list(var.shape)) if var.has_shape else "[?]"
+    """'image float32 (-1, 1, 28, 28)'."""
     level = f" LoD {var.lod_level}" if var.lod_level else ""
-    return f"{var.name} {data_type_name(var.dtype)} {shape}{level}"
+    return f"{var.name} {data_type_name(var.dtype)} {shape_text(var.shape if var.has_shape else None)}{level}"
 
 
 def check_value(var: Variable, value: Any) -> None:
@@ -38,7 +38,7 @@ def check_value(var: Variable, value: Any) -> None:
     shape = tuple(value.shape()) if isinstance(value, LoDTensor) else tuple(value.shape)
     if var.dtype is not None and dtype != var.dtype:
         raise FeedError(
-            f"input {var.name} takes {data_type_name(var.dtype)}, found {data_type_name(dtype)} of shape {list(shape)}",
+            f"input {var.name} takes {data_type_name(var.dtype)}, found {data_type_name(dtype)} of shape {shape_text(shape)}",
             hint=f"convert it: array.astype('{data_type_name(var.dtype)}')",
             location=Location(variable=var.name),
         )
@@ -52,7 +52,7 @@ def check_value(var: Variable, value: Any) -> None:
     )
     if not fits:
         raise FeedError(
-            f"input {var.name} takes shape {list(declared)} (-1: any size), found {list(shape)}",
+            f"input {var.name} takes shape {shape_text(declared)} (-1: any size), found {shape_text(shape)}",
             hint="reshape it",
             location=Location(variable=var.name),
         )

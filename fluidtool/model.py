@@ -386,7 +386,7 @@ class Model:
                 fitting[name] = found
 
     def describe_inputs(self) -> str:
-        """'image float32 [-1, 1, 28, 28], label int64 [-1, 1]'."""
+        """'image float32 (-1, 1, 28, 28), label int64 (-1, 1)'."""
         from fluidtool.feeding import describe_variable
 
         block = self.program.global_block()

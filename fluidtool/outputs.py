@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from fluidtool.errors import ArgumentTypeError
 from fluidtool.html_table import html_table
+from fluidtool.shapes import shape_text
 from fluidtool.tensor import LoDTensor, LoDTensorArray, SelectedRows
 
 PREVIEW = 6  # elements that are shown of each output
@@ -70,4 +71,4 @@ def _described(value: Any) -> tuple[str, str, str]:
     first = value.numpy().reshape(-1)[:PREVIEW] if isinstance(value, LoDTensor) else array.reshape(-1)[:PREVIEW]
     more = " …" if array.size > PREVIEW else ""
     texts = (f"{item:.4g}" if isinstance(item, float) else str(item) for item in first.tolist())
-    return str(array.dtype), str(list(array.shape)), " ".join(texts) + more
+    return str(array.dtype), shape_text(array.shape), " ".join(texts) + more

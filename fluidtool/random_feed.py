@@ -15,6 +15,7 @@ from fluidtool.ir import Program, Variable
 from fluidtool.ir.variable import data_type_name
 from fluidtool.model import Model
 from fluidtool.proto.enums import VarType
+from fluidtool.shapes import shape_text
 from fluidtool.tensor import LoDTensor, numpy_dtype
 from fluidtool.tensor.lod import LoD, check_lod, lengths_to_offsets
 
@@ -52,7 +53,7 @@ def random_feed(
             raise FeedError(f"input {shown} has no declared shape and data type to make random values of; feed it")
         lod = lods[name] if name in lods else _sequences(var.lod_level, batch)
         shape = shapes.get(name) or _sizes(var, batch, lod)
-        check_lod(lod, shape[0] if shape else 1, f"the input {name} of shape {list(shape)}")
+        check_lod(lod, shape[0] if shape else 1, f"the input {name} of shape {shape_text(shape)}")
         feed[name] = LoDTensor(_values(generator, model.program, var, shape), lod)
     return feed
 

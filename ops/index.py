@@ -931,7 +931,7 @@ MODULES: dict[str, str] = {
     "where_grad": "tensor.gather",
     "where_index": "tensor.gather",
     "while": "control_flow.while_loop",
-    "while_grad": "control_flow.while_loop",
+    "while_grad": "control_flow.while_gradient",
     "write_to_array": "control_flow.arrays",
     "yolo_box": "detection.yolo_box",
     "yolov3_loss": "detection.yolov3_loss",

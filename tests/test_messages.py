@@ -37,6 +37,15 @@ RULES = {
     "end without a period": re.compile(r"(?<!\.)\.$"),
     "say what was found": re.compile(r"^(?!.*(\bfound\b|\bbut\b|\{)).*\bmust be\b"),
 }
+SHAPE = re.compile(r"\bshapes?\b|_shapes?\b")
+SHAPES_OF_PADDLE = (  # text of Paddle's, in which a shape is a list or what `repr` makes of it
+    "fluidtool/fluid/debugger.py",
+    "fluidtool/fluid/executor.py",
+    "fluidtool/fluid/ir_graph.py",
+    "fluidtool/fluid/layers/control_flow/while_loop.py",
+    "fluidtool/fluid/transpiler/details.py",
+    "fluidtool/passes/memory_optimize.py",
+)
 COUNTED = re.compile(
     r"\{(?!counted|_count)[^{}]*(len|count|sum)\b[^{}]*\} (operator|parameter|file|variable|value|output|run|role)s\b"
 )
@@ -73,11 +82,11 @@ def raised(path: str, source: str) -> Iterator[Message]:
                 yield Message(path, node.lineno, text)
 
 
-def sources(*folders: str) -> Iterator[tuple[str, str]]:
+def sources(*folders: str, but: tuple[str, ...] = PADDLES) -> Iterator[tuple[str, str]]:
     for folder in folders:
         for path in sorted((ROOT / folder).rglob("*.py")):
             name = path.relative_to(ROOT).as_posix()
-            if not name.startswith((*PADDLES, "fluidtool/ops/", "fluidtool/proto/")):
+            if not name.startswith((*but, "fluidtool/ops/", "fluidtool/proto/")):
                 yield name, path.read_text()
 
 
@@ -110,6 +119,92 @@ def test_errors_are_worded_alike() -> None:
 def test_other_wordings_are_found(raising: str, advice: str) -> None:
     (fault,) = faults(raised("x.py", raising))
     assert advice in fault
+
+
+def other_forms(path: str, source: str) -> Iterator[str]:
+    """Places where an f-string or a table shows a shape in another form than `shape_text(…)` or the `shape` of an array."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.FormattedValue(value, -1):
+                shown = [value]
+            case ast.Call(ast.Attribute(_, "add"), cells) if path.startswith("fluidtool/cli/"):
+                shown = cells
+            case _:
+                continue
+        yield from (f"{path}:{node.lineno}: {ast.unparse(value)}" for value in shown if _is_shape(value))
+
+
+def _is_shape(value: ast.expr) -> bool:
+    """Whether an expression is a shape as it stands: a name that says so, a slice or method of one, a list or tuple of it."""
+    match value:
+        case ast.Name(name):
+            return bool(SHAPE.search(name))
+        case ast.Subscript(_, ast.Constant("shape")):
+            return True
+        case ast.Subscript(inner, ast.Slice()):
+            return not isinstance(inner, ast.Attribute) and _is_shape(inner)
+        case ast.Call(ast.Attribute(_, "shape"), []):
+            return True
+        case ast.Call(ast.Name("list" | "tuple" | "str" | "repr" | "sorted"), [inner]):
+            return _is_shape(inner) or _is_shape_of_array(inner)
+        case ast.ListComp(inner) | ast.List([ast.Starred(inner), *_]):
+            return _is_shape(inner) or _is_shape_of_array(inner)
+        case ast.IfExp(_, body, other):
+            return _is_shape(body) or _is_shape(other)
+    return False
+
+
+def _is_shape_of_array(value: ast.expr) -> bool:
+    inner = value.value if isinstance(value, ast.Subscript) and isinstance(value.slice, ast.Slice) else value
+    return isinstance(inner, ast.Attribute) and inner.attr == "shape"
+
+
+def test_shapes_are_shown_alike() -> None:
+    ours = [each for each in sources("fluidtool", "ops", but=()) if each[0] not in SHAPES_OF_PADDLE]
+    assert [place for name, source in ours for place in other_forms(name, source)] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{list(x.shape)}",
+        "{tuple(x.shape)}",
+        "{list(x.shape[1:])}",
+        "{shape}",
+        "{list(shape)}",
+        "{filter_shape}",
+        "{shape[1:]}",
+        "{x.shape()}",
+        "{[list(x.shape) for x in X]}",
+        "{[x.shape for x in X]}",
+        "{sorted(shapes)}",
+        "{'' if x is None else list(x.shape)}",
+    ],
+)
+def test_other_forms_of_a_shape_are_found(text: str) -> None:
+    assert len(list(other_forms("x.py", f'f"X must be a matrix, found {text}"'))) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{shape_text(shape)}",
+        "{shapes_text(shapes)}",
+        "{x.shape}",
+        "{x.shape[1:]}",
+        "{shape[0]}",
+        "{len(shape)}",
+        "{shape!r}",
+        "{list(axes)}",
+    ],
+)
+def test_the_forms_of_a_shape_that_are_alike_pass(text: str) -> None:
+    assert not list(other_forms("x.py", f'f"X must be a matrix, found {text}"'))
+
+
+@pytest.mark.parametrize("cell", ["shape", "list(x.shape)", "found['shape']"])
+def test_other_forms_of_a_shape_in_a_table_are_found(cell: str) -> None:
+    assert len(list(other_forms("fluidtool/cli/views/x.py", f"out.add(name, {cell})"))) == 1
 
 
 def test_results_are_counted_in_the_singular_too() -> None:

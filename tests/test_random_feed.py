@@ -98,5 +98,5 @@ def test_other_kinds_are_to_be_fed() -> None:
 
 
 def test_a_shape_beyond_every_memory_is_refused() -> None:
-    with pytest.raises(FeedError, match=r"input x float32 \[1099511627776, .* more than any memory; feed it"):
+    with pytest.raises(FeedError, match=r"input x float32 \(1099511627776, .* more than any memory; feed it"):
         random_feed(one(shape=[2**40, 2**40], dtype="float32"))

@@ -235,8 +235,3 @@ def _scaled(count: int, step: int, units: Sequence[str]) -> str:
         value, index = value / step, index + 1
     digits = f"{value:.0f}" if index == 0 or value >= 100 else f"{value:.1f}"
     return f"{digits} {units[index]}".rstrip()
-
-
-def shape_text(shape: Iterable[int] | None) -> str:
-    """(1, 3) -> '[1, 3]'; None -> '?'."""
-    return "?" if shape is None else str([int(dim) for dim in shape])

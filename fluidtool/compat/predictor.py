@@ -14,6 +14,7 @@ import numpy as np
 from fluidtool.errors import ArgumentTypeError, FeedError, NotOfferedError, UsageError
 from fluidtool.fluid.fetched import fetched_array
 from fluidtool.model import Model, load
+from fluidtool.shapes import shape_text
 from fluidtool.tensor import CPUPlace, CUDAPlace, LoDTensor, Place
 
 __all__ = [
@@ -99,7 +100,9 @@ class PaddleBuf:
         """The elements in a shape; raises UsageError if their number differs."""
         values = self._array.view(_TYPES[dtype])
         if values.size != np.prod(shape, dtype=int):
-            raise UsageError(f"a PaddleTensor of the shape {list(shape)} has {values.size} numbers of {dtype.name}")
+            raise UsageError(
+                f"a PaddleTensor of the shape {shape_text(shape)} has {values.size} numbers of {dtype.name}"
+            )
         return values.reshape(tuple(shape))
 
 

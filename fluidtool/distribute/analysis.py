@@ -11,6 +11,7 @@ from fluidtool.ops.index import TRAITS
 from fluidtool.ops.registry import traits_of
 from fluidtool.proto.enums import VarType
 from fluidtool.records import dataclass
+from fluidtool.shapes import shape_text
 
 # Name scopes of set_gradient_clip, and of an optimizer's grad_clip (which Paddle 1.8.5 hands to servers in a form that fails).
 CLIP_SCOPES = ("@CLIP", "/gradient_clip")
@@ -241,7 +242,7 @@ def _check_declared(block: Block, name: str) -> None:
         )
     if not is_tensor(var) or not var.shape or any(size <= 0 for size in var.shape):
         raise ProgramError(
-            f"{name} cannot be kept on parameter servers: it is declared with shape {list(var.shape)}; "
+            f"{name} cannot be kept on parameter servers: it is declared with shape {shape_text(var.shape)}; "
             "parameters and their gradients must have known sizes"
         )
 

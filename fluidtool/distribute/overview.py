@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from fluidtool.distribute.plan import DistributePlan, ParameterPlan, Placement
 from fluidtool.ir.variable import data_type_name
 from fluidtool.proto.enums import VarType
+from fluidtool.shapes import shape_text
 from fluidtool.tensor.data_types import numpy_dtype
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def plan_text(plan: DistributePlan) -> str:
         (entry["endpoint"], _count(entry["shards"], "shard"), f"{entry['bytes']} B") for entry in data["servers"]
     ]
     shards = [
-        (shard["name"], f"{entry['data_type']} {shard['shape']}", f"{shard['bytes']} B", shard["endpoint"])
+        (shard["name"], f"{entry['data_type']} {shape_text(shard['shape'])}", f"{shard['bytes']} B", shard["endpoint"])
         for entry in data["parameters"]
         for shard in entry["shards"]
     ]

@@ -15,6 +15,7 @@ from fluidtool.distribute.sharding import Shard, cut_variable
 from fluidtool.errors import ProgramError, UsageError
 from fluidtool.ir import Program
 from fluidtool.proto.enums import VarType
+from fluidtool.shapes import shape_text
 
 # Initializers whose result can be made shard by shard.
 CUT_INITIALIZERS = ("gaussian_random", "fill_constant", "uniform_random", "truncated_gaussian_random", "assign_value")
@@ -59,8 +60,8 @@ def _parameter_plan(main: Program, pair: ParamGrad, settings: Settings) -> Param
     parameters, gradients = (cut_variable(var, pair.parameter, cuts, size) for var in variables)
     if len(parameters) != len(gradients):
         raise ProgramError(
-            f"parameter {pair.parameter} has shape {list(variables[0].shape)}, but its gradient {pair.gradient} "
-            f"{list(variables[1].shape)}: they cannot be sharded together; declare both with the same shape"
+            f"parameter {pair.parameter} has shape {shape_text(variables[0].shape)}, but its gradient {pair.gradient} "
+            f"{shape_text(variables[1].shape)}: they cannot be sharded together; declare both with the same shape"
         )
     suffix = f".trainer_{settings.trainer_id}" if settings.names_trainers else ""
     placements = tuple(

@@ -13,6 +13,7 @@ from fluidtool.distribute.plan import DistributePlan, ParameterPlan, Placement
 from fluidtool.ir import Operator, Program, Variable
 from fluidtool.proto.enums import VarType
 from fluidtool.records import dataclass
+from fluidtool.shapes import shape_text
 
 PARAMETER, OPTIMIZER, REMOTE = "Param", "Optimizer", "RemotePrefetch"
 NOT_STATE = ("Param", "Grad", "LearningRate", "Beta1Tensor", "Beta2Tensor")
@@ -45,7 +46,7 @@ class VarDistributed:
     def __str__(self) -> str:
         origin, part = self.origin, self.slice
         return (
-            f"{self.vtype} {origin.name} {list(origin.shape)} on {self.endpoint}: {part.name} {list(part.shape)}, "
+            f"{self.vtype} {origin.name} {shape_text(origin.shape)} on {self.endpoint}: {part.name} {shape_text(part.shape)}, "
             f"shard {self.block_id} from element {self.offset}"
         )
 

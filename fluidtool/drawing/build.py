@@ -8,11 +8,12 @@ from math import prod
 
 from fluidtool.drawing.graph import Graph, Link, Node, Place
 from fluidtool.drawing.kinds import UNKNOWN, kind_of
-from fluidtool.drawing.text import shape_text, shortened
+from fluidtool.drawing.text import shortened
 from fluidtool.ir import Block, Operator, Program, Variable
 from fluidtool.ir.dataflow import BlockFlow, Version, block_flow
 from fluidtool.ir.roles import NAMESCOPE_ATTR
 from fluidtool.records import dataclass
+from fluidtool.shapes import shape_text
 
 TITLE, LINE, LABEL = 28, 34, 22  # the most characters
 
@@ -40,7 +41,7 @@ def count_text(inner: Graph) -> str:
 
 
 def value_text(var: Variable | None) -> str:
-    """'?×64', with the levels of LoD if it has some; '' where nothing is declared."""
+    """'(-1, 64)', with the levels of LoD if it has some; '' where nothing is declared."""
     if var is None or not var.has_shape:
         return ""
     return shape_text(var.shape) + (f" LoD {var.lod_level}" if var.lod_level else "")
@@ -148,7 +149,7 @@ class _BlockGraph:
         return Graph(tuple(_numbered(index, graph) for index, graph in zip(blocks, graphs, strict=True)), ())
 
     def _parameter(self, op: Operator) -> Iterator[str]:
-        """The largest parameter that an operator reads, such as 'Filter 32×3×3×3'."""
+        """The largest parameter that an operator reads, such as 'Filter (32, 3, 3, 3)'."""
         held = [
             (slot, var.shape)
             for slot, names in op.inputs.items()

@@ -69,7 +69,7 @@ class Details:
 
 
 def _type(var: Variable | None) -> str:
-    """'float32 ?×64', 'parameter float32 64×10'."""
+    """'float32 (-1, 64)', 'parameter float32 (64, 10)'."""
     if var is None:
         return "not declared"
     known = var.type in VarType._value2member_map_

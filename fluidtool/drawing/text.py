@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from html import escape
 from unicodedata import east_asian_width
 
@@ -46,8 +45,3 @@ def _width(char: str) -> float:
     if char.isascii():
         return 0.69 if char.isupper() else 0.61
     return 1.05 if east_asian_width(char) in "WF" else 0.7
-
-
-def shape_text(shape: Iterable[int]) -> str:
-    """(-1, 3, 8) -> '?×3×8'; () -> 'scalar'."""
-    return "×".join("?" if size < 0 else str(size) for size in shape) or "scalar"

@@ -18,6 +18,7 @@ from fluidtool.ir import Block, Operator, Variable, unique_name
 from fluidtool.ir.variable import data_type_name
 from fluidtool.proto.enums import VarType
 from fluidtool.records import dataclass
+from fluidtool.shapes import shape_text
 
 
 @contextmanager
@@ -196,7 +197,9 @@ class BilinearInitializer(Initializer):
     def __call__(self, var: Variable, block: Block) -> Operator:
         shape = var.shape
         if len(shape) != 4 or shape[2] != shape[3]:
-            raise UsageError(f"BilinearInitializer takes a filter [c, 1, k, k], found {list(shape)} for {var.name}")
+            raise UsageError(
+                f"BilinearInitializer takes a filter (c, 1, k, k), found {shape_text(shape)} for {var.name}"
+            )
         size = shape[3]
         factor = math.ceil(size / 2.0)
         center = (2 * factor - 1 - factor % 2) / (2.0 * factor)

@@ -14,6 +14,7 @@ from fluidtool.errors import DataFileNotFoundError, FeedError, UnreadableError, 
 from fluidtool.ir import Variable
 from fluidtool.proto.enums import VarType
 from fluidtool.records import dataclass
+from fluidtool.shapes import shape_text
 from fluidtool.tensor import LoDTensor
 
 FLOAT, INTEGER = "float", "uint64"
@@ -96,7 +97,7 @@ def parse_line(line: bytes, slots: Sequence[Slot], skipped: int, where: str) -> 
         record.append(_numbers(words[position + 1 : end], slot, where))
         if slot.width not in (None, count):
             raise UnreadableError(
-                f"{where}: slot {slot.name} has {count} numbers, but the variable is declared {list(slot.shape)}"
+                f"{where}: slot {slot.name} has {count} numbers, but the variable is declared {shape_text(slot.shape)}"
             )
         position = end
     return record
@@ -147,5 +148,7 @@ def _sizes(slot: Slot, count: int) -> tuple[int, ...]:
     known = prod(size for size in slot.shape if size >= 0)
     open_sizes = slot.shape.count(-1)
     if open_sizes > 1 or (count % known if open_sizes else count != known):
-        raise FeedError(f"a batch has {count} numbers for {slot.name}, which do not fit its shape {list(slot.shape)}")
+        raise FeedError(
+            f"a batch has {count} numbers for {slot.name}, which do not fit its shape {shape_text(slot.shape)}"
+        )
     return tuple(count // known if size < 0 else size for size in slot.shape)

@@ -21,6 +21,7 @@ from fluidtool.errors import LoDError, UnreadableError
 from fluidtool.io.atomic import held_names, new_folder, write_file, write_files, write_into
 from fluidtool.io.npy import NPY, NPZ, read_archive, read_array
 from fluidtool.io.parameter_path import parameter_path
+from fluidtool.shapes import shape_text
 from fluidtool.tensor import LoDTensor, LoDTensorArray, SelectedRows
 from fluidtool.tensor.files import open_file
 from fluidtool.tensor.lod import LoD, check_lod, lengths_to_offsets
@@ -108,7 +109,7 @@ def _with_lod(arrays: Mapping[str, Array], source: str) -> dict[str, LoDTensor]:
 
 def _lod(lengths: Array, shape: list[int], what: str) -> LoD:
     if lengths.dtype.kind != "U" or lengths.size != 1:
-        raise LoDError(f"invalid LoD for {what}: expected JSON text, found {lengths.dtype} {list(lengths.shape)}")
+        raise LoDError(f"invalid LoD for {what}: expected JSON text, found {lengths.dtype} {shape_text(lengths.shape)}")
     return parse_lengths(str(lengths.reshape(())), shape[0] if shape else 1, what)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from fluidtool.io.parameters import Value
 from fluidtool.records import dataclass
+from fluidtool.shapes import shape_text
 from fluidtool.tensor import LoDTensor, SelectedRows
 from fluidtool.tensor.compare import Comparison, compare
 
@@ -65,4 +66,4 @@ def describe(value: Value | None) -> str:
     array = np.asarray(tensor(value))
     rows = f" rows {list(value.rows())} of {value.height()}" if isinstance(value, SelectedRows) else ""
     lod = f" LoD {value.recursive_sequence_lengths()}" if isinstance(value, LoDTensor) and value.lod() else ""
-    return f"{array.dtype} {list(array.shape)}{rows}{lod}"
+    return f"{array.dtype} {shape_text(array.shape)}{rows}{lod}"

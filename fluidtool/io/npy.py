@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, Protocol
 import numpy as np
 
 from fluidtool.errors import UnreadableError
+from fluidtool.shapes import shape_text
 
 Array = np.ndarray[Any, Any]
 NPY, NPZ = b"\x93NUMPY", b"PK"
@@ -56,7 +57,9 @@ def read_array(file: Readable, size: int | None, source: str) -> Array:
     nbytes = prod(shape) * dtype.itemsize
     left = None if size is None else size - 8 - len(length) - header
     if left is not None and nbytes > left:
-        raise _broken(source, f"an array of {dtype} {list(shape)} takes {nbytes} bytes, but {max(left, 0)} are left")
+        raise _broken(
+            source, f"an array of {dtype} {shape_text(shape)} takes {nbytes} bytes, but {max(left, 0)} are left"
+        )
     data = _fill(file, nbytes, source) if left is not None else _gather(file, nbytes, source)
     flat = data.view(dtype) if nbytes else np.empty(0, dtype)
     return flat.reshape(shape, order="F" if fortran else "C")

@@ -15,6 +15,7 @@ from fluidtool.io.parameter_path import parameter_path
 from fluidtool.ir import Parameter, Program, Variable
 from fluidtool.proto.enums import VarType
 from fluidtool.records import dataclass
+from fluidtool.shapes import shape_text
 from fluidtool.tensor import LoDTensor, SelectedRows
 from fluidtool.tensor.data_types import numpy_dtype, var_type_of
 from fluidtool.tensor.files import check_unchanged, map_file, private, read_file
@@ -292,8 +293,8 @@ def check_declared(var: Variable, shape: Sequence[int], data_type: VarType, sour
         fits = len(declared) == len(shape) and all(d in (-1, s) for d, s in zip(declared, shape, strict=True))
         if not fits and not (declared == () and list(shape) in ([], [1])) and not _counts(var):
             raise ParameterFileError(
-                f"Variable's shape does not match: {var.name} is declared {list(declared)}, {source} contains "
-                f"{list(shape)}; the file belongs to another program",
+                f"Variable's shape does not match: {var.name} is declared {shape_text(declared)}, {source} contains "
+                f"{shape_text(shape)}; the file belongs to another program",
                 kind=ParameterFileError.SHAPE,
                 variable=var.name,
             )

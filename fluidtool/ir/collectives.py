@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fluidtool.ir.operator import Operator
 from fluidtool.ir.program import Program
+from fluidtool.shapes import shape_text
 
 REDUCTIONS = ("sum", "max", "min", "prod")
 COLLECTIVES = frozenset(
@@ -66,7 +67,8 @@ def may_wait(op: Operator) -> bool:
 def _line(op: Operator) -> str:
     name = op.input_arg_names[0]
     var = op.block.find_var_recursive(name)
-    shape = tuple(var.shape) if var is not None else ()
     dtype = var.dtype.name.lower() if var is not None and var.dtype is not None else "of unknown data type"
     told = "".join(f" {attribute} {op.attr(attribute)}" for attribute in TOLD if op.has_attr(attribute))
-    return f"{op.type} of {name} {shape} {dtype} on ring {ring_number(op)}{told}"
+    return (
+        f"{op.type} of {name} {shape_text(None if var is None else var.shape)} {dtype} on ring {ring_number(op)}{told}"
+    )

@@ -23,6 +23,7 @@ from fluidtool.ir.roles import CALLSTACK_ATTR
 from fluidtool.ir.variable import Variable, data_type_name
 from fluidtool.proto.enums import AttrType, VarType
 from fluidtool.records import dataclass
+from fluidtool.shapes import shape_text
 
 LATER = "fields of later versions"
 
@@ -297,13 +298,13 @@ def _variable(name: str, left: Variable | None, right: Variable | None) -> Varia
 
 
 def describe(var: Variable | None) -> str:
-    """'float32 [-1, 3] LoD 1 persistable'; '' for a variable that is not there."""
+    """'float32 (-1, 3) LoD 1 persistable'; '' for a variable that is not there."""
     if var is None:
         return ""
     fields = _variable_fields(var)
     words = [] if fields["type"] == VarType.LOD_TENSOR.name else [str(fields["type"]).lower().replace("_", " ")]
     words += [fields["dtype"]] if fields["dtype"] else []
-    words += [str(fields["shape"])] if fields["shape"] is not None else []
+    words += [shape_text(fields["shape"])] if fields["shape"] is not None else []
     words += [f"LoD {fields['lod_level']}"] if fields["lod_level"] else []
     words += [name for name in ("persistable", "need_check_feed") if fields[name]]
     return " ".join(words)

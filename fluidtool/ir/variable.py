@@ -9,6 +9,7 @@ from fluidtool.errors import ArgumentTypeError, ProgramError, WrongKindError
 from fluidtool.ir import unique_name
 from fluidtool.ir.original import Original
 from fluidtool.proto.enums import VarType
+from fluidtool.shapes import shape_text
 
 if TYPE_CHECKING:
     from fluidtool.ir.block import Block
@@ -278,8 +279,7 @@ class Variable:
 
     def __repr__(self) -> str:
         kind = VarType(self._type).name if self._type in VarType._value2member_map_ else str(self._type)
-        shape = list(self._shape) if self._shape is not None else "?"
-        return f"<{type(self).__name__} {self._name}: {kind} {shape} {data_type_name(self._dtype)}>"
+        return f"<{type(self).__name__} {self._name}: {kind} {shape_text(self._shape)} {data_type_name(self._dtype)}>"
 
     __str__ = __repr__
 
@@ -318,7 +318,7 @@ class Parameter(Variable):
             raise ProgramError("The dimensions of shape for Parameter must be greater than 0")
         if any(size is None or int(size) < 0 for size in shape):
             raise ProgramError(
-                f"Each dimension of shape for Parameter must be greater than 0, but received {list(shape)}"
+                f"Each dimension of shape for Parameter must be greater than 0, but received {shape_text(shape)}"
             )
         super().__init__(block, type=type, shape=shape, dtype=dtype, persistable=persistable, **kwargs)
         self.trainable = trainable

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from fluidtool.errors import FluidError
 from fluidtool.records import dataclass
+from fluidtool.shapes import shape_text
 
 Array = NDArray[Any]
 Shape = tuple[int, ...]
@@ -645,4 +646,4 @@ def _end(number: Any) -> int:
 
 
 def _shown(shape: Shape | None) -> str:
-    return "shape" if shape is None else f"shape {list(shape)}"
+    return "shape" if shape is None else f"shape {shape_text(shape)}"

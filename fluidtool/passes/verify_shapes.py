@@ -15,6 +15,7 @@ from fluidtool.ops.registry import find_op
 from fluidtool.ops.schema import TensorMeta
 from fluidtool.passes.findings import Finding, at
 from fluidtool.proto.enums import VarType
+from fluidtool.shapes import shape_text
 
 UNSET = VarType.FP32  # what Paddle's descriptions of variables say before anybody declares a data type
 Place = tuple[int | None, int | None]  # of an operator: block, position
@@ -93,7 +94,7 @@ class Shapes:
             text = f"computes {name} with the data type {found}, but it is declared {expected}"
             self.found.append(at("FC203", op, position, text, name))
         if not _agree(declared, meta):
-            text = f"computes {name} with the shape {list(meta.shape)}, but it is declared {list(declared.shape)}"
+            text = f"computes {name} with the shape {shape_text(meta.shape)}, but it is declared {shape_text(declared.shape)}"
             self.found.append(at("FC202", op, position, text, name))
         return len(self.found) == before and declared.dtype == meta.dtype
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from fluidtool.errors import FetchError
 from fluidtool.ops.context import Device
+from fluidtool.shapes import shapes_text
 from fluidtool.tensor import LoDTensor, LoDTensorArray, SelectedRows
 
 
@@ -45,7 +46,7 @@ def merge_results(name: str, values: Sequence[Any]) -> Any:
     if not tensors:
         return values[0]
     if len({(value.numpy().shape[1:], value.numpy().dtype, len(value.offsets)) for value in tensors}) > 1:
-        found = ", ".join(str(tuple(value.shape())) for value in tensors)
+        found = shapes_text(value.shape() for value in tensors)
         raise FetchError(f"cannot merge {name} of {len(values)} devices: found {found}; run with return_merged=False")
     return LoDTensor(np.concatenate([value.numpy() for value in tensors]), merge_offsets(tensors))
 

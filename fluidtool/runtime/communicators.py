@@ -28,6 +28,7 @@ from fluidtool.errors import CollectiveError, ProgramError, UsageError
 from fluidtool.ir import Operator, Program
 from fluidtool.ir.collectives import collective_lines, may_wait, ring_number
 from fluidtool.runtime.policy import Policy
+from fluidtool.shapes import shape_text
 from fluidtool.tensor import CUDAPlace, Place
 
 TRAINERS = -1  # the ring of ParallelExecutor(num_trainers, trainer_id); those of programs start at 0
@@ -147,7 +148,7 @@ class Communicators:
         if array is not None and not communicator.checks_arrays and (_is_open(op) or id(op) not in seen):
             seen.add(id(op))
             self._drain()
-            described = f"{op.type} of {op.input_arg_names[0]} {tuple(array.shape)} {array.dtype}"
+            described = f"{op.type} of {op.input_arg_names[0]} {shape_text(array.shape)} {array.dtype}"
             check_order(communicator, [described])
         return communicator
 

@@ -20,6 +20,7 @@ from fluidtool.proto.enums import VARIABLES, AttrType
 from fluidtool.records import dataclass
 from fluidtool.runtime.ownership import holds_alone, may_be_overwritten
 from fluidtool.runtime.scope import ScopeVariable
+from fluidtool.shapes import shape_text
 from fluidtool.tensor import LoDTensor
 
 SINGLE = frozenset({AttrType.INT, AttrType.LONG, AttrType.FLOAT, AttrType.FLOAT64, AttrType.BOOLEAN})
@@ -401,5 +402,5 @@ def where(step: Located) -> str:
 def describe(value: Any) -> str:
     """Shape and data type of a value, for messages."""
     if isinstance(value, LoDTensor):
-        return "(no value)" if value.array is None else f"{tuple(value.array.shape)} {value.array.dtype}"
+        return "(no value)" if value.array is None else f"{shape_text(value.array.shape)} {value.array.dtype}"
     return "(no value)" if value is None else type(value).__name__

@@ -15,6 +15,7 @@ from fluidtool.ir import Program
 from fluidtool.records import dataclass
 from fluidtool.runtime.phases import Phase
 from fluidtool.runtime.scope import Scope
+from fluidtool.shapes import shape_text
 from fluidtool.tensor import LoDTensor, SelectedRows
 
 IDENTIFIER = "NCCLID"
@@ -62,7 +63,7 @@ class Trainers:
         lines = []
         for name in (name for phase in phases for name in phase.gradients):
             var = block.vars.get(name)
-            lines.append(f"gradient {name} {tuple(var.shape) if var is not None else ''}")
+            lines.append(f"gradient {name} {shape_text(var.shape) if var is not None else ''}")
         lines.append(f"buckets of {self._settings.bucket_bytes} bytes")
         check_order(self._communicator, [*lines, f"{COMPRESSION}={os.environ.get(COMPRESSION, 'none')}"])
         self._agreed = program.mutation
@@ -92,4 +93,4 @@ class Trainers:
 
 
 def _line(kind: str, name: str, array: Any) -> str:
-    return f"{kind} {name} {tuple(array.shape)} {array.dtype}"
+    return f"{kind} {name} {shape_text(array.shape)} {array.dtype}"

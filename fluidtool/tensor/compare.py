@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from fluidtool.records import dataclass
+from fluidtool.shapes import shape_text
 from fluidtool.tensor.lod_tensor import LoDTensor
 
 Array = np.ndarray[Any, Any]
@@ -65,7 +66,7 @@ def compare(name: str, found: Any, expected: Any, rtol: float, atol: float, wors
 def _fault(found: Any, expected: Any) -> str | None:
     got, want = np.asarray(found), np.asarray(expected)
     if got.shape != want.shape:
-        return f"has shape {list(got.shape)}, expected {list(want.shape)}"
+        return f"has shape {shape_text(got.shape)}, expected {shape_text(want.shape)}"
     if _kind(got) != _kind(want):
         return f"is {got.dtype}, expected {want.dtype}"
     lod = expected.recursive_sequence_lengths() if isinstance(expected, LoDTensor) else []

@@ -9,6 +9,7 @@ import numpy as np
 
 from fluidtool.errors import LoDError, OperatorError, UninitializedError
 from fluidtool.proto.enums import VarType
+from fluidtool.shapes import shape_text
 from fluidtool.tensor.data_types import numpy_dtype, var_type_of
 from fluidtool.tensor.lod import LoD, check_lod, lengths_to_offsets, lod_fault, offsets_to_lengths
 from fluidtool.tensor.place import CPUPlace, CUDAPlace, Place
@@ -115,7 +116,7 @@ class LoDTensor:
         shape = self.shape()
         if len(given) > len(shape) or not all(isinstance(each, (int, np.integer, slice)) for each in given):
             raise IndexError(
-                f"a tensor of shape {shape} is indexed by at most {len(shape)} numbers and slices, found {index!r}"
+                f"a tensor of shape {shape_text(shape)} is indexed by at most {len(shape)} numbers and slices, found {index!r}"
             )
         parts = [
             each if isinstance(each, slice) else _one(int(each), size) for each, size in zip(given, shape, strict=False)
@@ -219,8 +220,10 @@ class LoDTensor:
 
     def __repr__(self) -> str:
         if self.array is None:
-            return f"LoDTensor(no memory, dims={self.shape()})"
-        return f"LoDTensor(shape={self.shape()}, dtype={self.array.dtype}, lod={self.offsets})\n{self.array!r}"
+            return f"LoDTensor(no memory, dims={shape_text(self.shape())})"
+        return (
+            f"LoDTensor(shape={shape_text(self.shape())}, dtype={self.array.dtype}, lod={self.offsets})\n{self.array!r}"
+        )
 
     # the names of paddle.fluid.core
     _is_initialized = is_initialized

@@ -19,6 +19,7 @@ import numpy as np
 from fluidtool.errors import ArgumentTypeError, UnreadableError
 from fluidtool.proto.enums import VarType
 from fluidtool.records import dataclass
+from fluidtool.shapes import shape_text
 from fluidtool.tensor.data_types import numpy_dtype, var_type_of
 from fluidtool.tensor.lod import LoD, lod_fault
 from fluidtool.tensor.lod_tensor import LoDTensor
@@ -96,7 +97,7 @@ def scan_tensor(buffer: Any, offset: int = 0, what: str = "the tensor stream") -
     fault = lod_fault(lod, record.shape[0] if record.shape else None)
     if fault:
         cursor.offset = offset
-        raise cursor.fail(f"its LoD does not fit its shape {list(record.shape)}: {fault}")
+        raise cursor.fail(f"its LoD does not fit its shape {shape_text(record.shape)}: {fault}")
     return record
 
 
@@ -156,7 +157,7 @@ def _tensor(cursor: _Cursor, lod: LoD) -> TensorRecord:
     begin = cursor.skip(length, "the tensor description")
     data_type, shape = _description(cursor, begin)
     numel, itemsize = prod(shape), numpy_dtype(data_type).itemsize
-    unit = f"data of {data_type.name} {list(shape)}"
+    unit = f"data of {data_type.name} {shape_text(shape)}"
     data = cursor.skip(numel * itemsize, unit)
     return TensorRecord(shape, data_type, lod, data, cursor.offset)
 
@@ -175,7 +176,7 @@ def _description(cursor: _Cursor, begin: int) -> tuple[VarType, tuple[int, ...]]
         raise cursor.fail(f"data type {number} is not a data type of tensors") from None
     shape = tuple(_signed(dim) for dim in dims)
     if len(shape) > MAX_RANK or min(shape, default=0) < 0 or prod(dim or 1 for dim in shape) >= 2**60:
-        raise cursor.fail(f"the shape {list(shape)[: MAX_RANK + 1]} cannot be that of a tensor")
+        raise cursor.fail(f"the shape {shape_text(shape[: MAX_RANK + 1])} cannot be that of a tensor")
     return data_type, shape
 
 
@@ -224,7 +225,7 @@ def _rows_fault(rows: np.ndarray[Any, Any], height: int, shape: tuple[int, ...])
     if height < 0:
         return f"the height {height} is negative"
     if (shape[0] if shape else 0) < len(rows):  # a table that grows as it is asked has room for more
-        return f"its tensor of shape {list(shape)} does not hold its {len(rows)} rows"
+        return f"its tensor of shape {shape_text(shape)} does not hold its {len(rows)} rows"
     return None
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from fluidtool.errors import FeedError, UnreadableError
 from fluidtool.records import dataclass
 from fluidtool.runtime.batches import merge_offsets
+from fluidtool.shapes import shape_text
 from fluidtool.tensor import LoDTensor
 
 Feed = dict[str, LoDTensor]
@@ -130,7 +131,7 @@ def join(name: str, values: Sequence[LoDTensor]) -> LoDTensor:
         return values[0]
     kinds = {(value.numpy().shape[1:], value.numpy().dtype, len(value.offsets)) for value in values}
     if len(kinds) > 1:
-        found = ", ".join(f"{value.numpy().dtype} {list(value.shape())}" for value in values)
+        found = ", ".join(f"{value.numpy().dtype} {shape_text(value.shape())}" for value in values)
         raise FeedError(f"the files disagree on the data of the input {name}: {found}")
     return LoDTensor(np.concatenate([value.numpy() for value in values]), merge_offsets(values))
 

@@ -9,6 +9,7 @@ from fluidtool.errors import FeedError, Hint, Location, UsageError
 from fluidtool.io.arrays import parse_lengths
 from fluidtool.model import Model
 from fluidtool.records import dataclass
+from fluidtool.shapes import shape_text
 from fluidtool.tensor import LoDTensor
 from fluidtool.tensor.lod import LoD
 from fluidtool.workflows.feeds import SHAPE, as_declared, read_feed, set_lengths, split_name
@@ -88,5 +89,5 @@ def _random(
     values = random_feed(model, names, batch=inputs.batch or 1, shapes=shapes, lods=lods, seed=inputs.seed)
     for name, value in values.items():
         lod = f", sequence lengths {value.recursive_sequence_lengths()}" if value.offsets else ""
-        watcher.say(f"random input {name}: {value.numpy().dtype} {value.shape()}{lod}")
+        watcher.say(f"random input {name}: {value.numpy().dtype} {shape_text(value.shape())}{lod}")
     return values

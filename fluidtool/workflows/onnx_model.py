@@ -12,6 +12,7 @@ from fluidtool.errors import DependencyError, Hint, NotConvertibleError
 from fluidtool.io.atomic import write_files
 from fluidtool.onnx_export.exporter import Exported, export
 from fluidtool.onnx_export.messages import MESSAGE_LIMIT, Written, require_onnx, size_of, write_model
+from fluidtool.shapes import shape_text
 from fluidtool.tensor import LoDTensor
 from fluidtool.workflows.conversion import ConvertRequest, ConvertResult, VerifiedOutput, given
 from fluidtool.workflows.inputs import gather
@@ -178,7 +179,7 @@ def compared(name: str, found: Any, own: Any) -> VerifiedOutput:
     if isinstance(found, RuntimeFault):
         return VerifiedOutput(name, dtype, shape, fault=f"ONNX Runtime: {found}")
     if found.dtype != expected.dtype or found.shape != expected.shape:
-        fault = f"{found.dtype} {list(found.shape)}, expected {dtype} {list(shape)}"
+        fault = f"{found.dtype} {shape_text(found.shape)}, expected {dtype} {shape_text(shape)}"
         return VerifiedOutput(name, dtype, shape, fault=fault)
     if not expected.size:
         return VerifiedOutput(name, dtype, shape)

@@ -12,6 +12,7 @@ from fluidtool.profiling import Item, Profile
 from fluidtool.profiling import profile as profile_runs
 from fluidtool.profiling.trace import chrome_trace
 from fluidtool.records import dataclass
+from fluidtool.shapes import shape_text
 from fluidtool.workflows.engine_use import engine_used
 from fluidtool.workflows.fetches import chosen
 from fluidtool.workflows.inputs import Inputs, gather
@@ -65,8 +66,6 @@ def draw_times(found: Profile, path: Path, title: str, *, overwrite: bool = Fals
 
 
 def _worked_on(item: Item) -> str:
-    from fluidtool.drawing.text import shape_text
-
     return f"{item.result} {shape_text(item.shape)}" if item.result else ""
 
 

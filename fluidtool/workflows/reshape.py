@@ -17,6 +17,7 @@ from fluidtool.passes.reshape.axes import Baked, Shape
 from fluidtool.passes.reshape.walk import Reshaped, reshape_inputs
 from fluidtool.records import dataclass
 from fluidtool.runtime import Policy
+from fluidtool.shapes import shape_text
 from fluidtool.workflows.names import counted, did_you_mean, listed
 from fluidtool.workflows.sources import Source, opened
 from fluidtool.workflows.watcher import SILENT, Watcher
@@ -131,7 +132,7 @@ def _checked(model: Model, name: str, shape: Sequence[int]) -> tuple[str, Shape]
         raise UsageError(f"the input {name} declares no shape and data type, so nothing can be inferred from it")
     if len(shape) != meta.rank:
         raise UsageError(
-            f"the input {name} has {meta.rank} sizes, {list(meta.shape)}, but {list(shape)} has {len(shape)}; give "
+            f"the input {name} has {meta.rank} sizes, {shape_text(meta.shape)}, but {shape_text(shape)} has {len(shape)}; give "
             "one for each"
         )
     wrong = [size for size in shape if size != -1 and not 1 <= size <= LARGEST]

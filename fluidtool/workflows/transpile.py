@@ -20,6 +20,7 @@ from fluidtool.passes.pipeline import Stage, plan_passes, trains
 from fluidtool.proto.enums import VarType
 from fluidtool.records import dataclass
 from fluidtool.runtime import Executor, Policy, Scope
+from fluidtool.shapes import shape_text
 from fluidtool.tensor import LoDTensor, SelectedRows
 from fluidtool.tensor.compare import Comparison
 from fluidtool.workflows.figures import ProgramFigures, figures
@@ -240,7 +241,7 @@ def _draw_memory(
 
 
 def _sizes(shapes: Mapping[str, Any], batch: int) -> str:
-    from fluidtool.drawing.text import shape_text, shortened
+    from fluidtool.drawing.text import shortened
 
     listed = ", ".join(f"{name} {shape_text(shape)}" for name, shape in shapes.items())
     return shortened(listed, 100) or f"a batch of {batch}"

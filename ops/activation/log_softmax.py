@@ -8,13 +8,14 @@ from fluidtool.ops.activation.softmax import shifted
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import USE_MKLDNN, TensorMeta
+from fluidtool.shapes import shape_text
 
 
 @op("log_softmax", inputs="X", outputs="Out", attrs={"axis": -1, **USE_MKLDNN}, lod="X")
 def log_softmax(ctx: OpContext, X: Any, *, axis: int) -> Any:
     """X - max - log(sum(exp(X - max))) along `axis`, floating point; X - max is at least -64."""
     if not -max(X.ndim, 1) <= axis < max(X.ndim, 1):
-        raise ctx.error(f"axis {axis} is out of range for X of shape {list(X.shape)}")
+        raise ctx.error(f"axis {axis} is out of range for X of shape {shape_text(X.shape)}")
     if X.size == 0 or X.ndim == 0:
         return ctx.xp.zeros_like(X)
     moved = shifted(ctx, X, axis)

@@ -7,6 +7,7 @@ from typing import Any
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import INT, TensorMeta, required
+from fluidtool.shapes import shape_text
 
 
 @op("maxout", inputs="X", outputs="Out", attrs={"groups": required(INT), "axis": 1})
@@ -34,7 +35,7 @@ def maxout_grad(ctx: OpContext, X: Any, Out: Any, Out_grad: Any, *, groups: int,
 def _grouped(ctx: OpContext | InferContext, shape: tuple[int, ...], groups: int, axis: int) -> tuple[int, ...]:
     """The shape with the channels split into groups."""
     if len(shape) != 4:
-        raise ctx.error(f"X must have 4 dimensions, found shape {list(shape)}")
+        raise ctx.error(f"X must have 4 dimensions, found shape {shape_text(shape)}")
     if axis not in (1, 3, -1):
         raise ctx.error(f"axis must be 1, 3 or -1, found {axis}")
     channels = shape[axis]

@@ -8,6 +8,7 @@ from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.math.versions import later_attr
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta
+from fluidtool.shapes import shape_text
 
 
 @op("prelu", inputs="X Alpha", outputs="Out", attrs={"mode": "all"}, lod="X")
@@ -44,7 +45,7 @@ def _slopes(ctx: OpContext, X: Any, Alpha: Any, mode: str) -> Any:
         shape = [1] * X.ndim
     elif mode == "channel":
         if X.ndim <= 1:
-            raise ctx.error(f"mode channel needs an X of at least 2 dimensions, found shape {list(X.shape)}")
+            raise ctx.error(f"mode channel needs an X of at least 2 dimensions, found shape {shape_text(X.shape)}")
         channel = X.ndim - 1 if later_attr(ctx, "data_format", "NCHW").endswith("C") else 1
         shape = [X.shape[i] if i == channel else 1 for i in range(X.ndim)]
     elif mode == "element":
@@ -56,6 +57,7 @@ def _slopes(ctx: OpContext, X: Any, Alpha: Any, mode: str) -> Any:
         expected *= size
     if Alpha.size != expected:
         raise ctx.error(
-            f"Alpha of shape {list(Alpha.shape)} must hold {expected} slopes for mode {mode} and X of shape {list(X.shape)}"
+            f"Alpha of shape {shape_text(Alpha.shape)} must hold {expected} slopes for mode {mode} "
+            f"and X of shape {shape_text(X.shape)}"
         )
     return Alpha.reshape(shape)

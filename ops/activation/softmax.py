@@ -7,6 +7,7 @@ from typing import Any
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import USE_CUDNN, USE_MKLDNN, TensorMeta
+from fluidtool.shapes import shape_text
 
 # Paddle clips larger distances from the largest element to this one: no probability is 0.
 LOWEST = -64.0
@@ -42,7 +43,7 @@ def shifted(ctx: OpContext, x: Any, axis: int) -> Any:
 @softmax.infer
 def _(ctx: InferContext, X: TensorMeta, *, axis: int) -> TensorMeta:
     if X.rank and not -X.rank <= axis < X.rank:
-        raise ctx.error(f"attribute axis {axis} is out of range for X of shape {list(X.shape)}")
+        raise ctx.error(f"attribute axis {axis} is out of range for X of shape {shape_text(X.shape)}")
     return X
 
 

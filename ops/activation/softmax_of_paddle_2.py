@@ -9,6 +9,7 @@ from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.nn.precision import widened
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta
+from fluidtool.shapes import shape_text
 
 
 def _softmax(ctx: OpContext, scores: Any, axis: int, dtype: Any) -> Any:
@@ -38,7 +39,9 @@ def _check_mask(ctx: OpContext | InferContext, x: tuple[int, ...], mask: tuple[i
     expected = (*x[:1], 1, *x[2:])
     fits = len(x) == len(mask) == 4 and all(a == b or -1 in (a, b) for a, b in zip(mask, expected, strict=True))
     if not fits:
-        raise ctx.error(f"X must be [N, heads, m, n] and Mask [N, 1, m, n], found {list(x)} and {list(mask)}")
+        raise ctx.error(
+            f"X must be (N, heads, m, n) and Mask (N, 1, m, n), found {shape_text(x)} and {shape_text(mask)}"
+        )
 
 
 @fused_softmax_mask.grad(inputs="Out Out@GRAD", outputs="X@GRAD")
@@ -63,7 +66,7 @@ def _(ctx: InferContext, X: TensorMeta) -> TensorMeta:
 
 def _check_square(ctx: OpContext | InferContext, x: tuple[int, ...]) -> None:
     if len(x) != 4 or (x[2] != x[3] and -1 not in x[2:]):
-        raise ctx.error(f"X must be [N, heads, n, n], found shape {list(x)}")
+        raise ctx.error(f"X must be (N, heads, n, n), found shape {shape_text(x)}")
 
 
 @fused_softmax_mask_upper_triangle.grad(inputs="Out Out@GRAD", outputs="X@GRAD")
@@ -85,7 +88,7 @@ def gumbel_softmax(ctx: OpContext, X: Any, *, temperature: float, hard: bool, ax
     hard: 1 where it is largest and 0 elsewhere, with the same gradient.
     """
     if not -max(X.ndim, 1) <= axis < max(X.ndim, 1):
-        raise ctx.error(f"axis {axis} is out of range for X of shape {list(X.shape)}")
+        raise ctx.error(f"axis {axis} is out of range for X of shape {shape_text(X.shape)}")
     if not temperature > 0:
         raise ctx.error(f"temperature must be positive, found {temperature}")
     x = X.reshape(X.shape or (1,))

@@ -13,6 +13,7 @@ from fluidtool.ops.gradient import GRAD, GradMakerContext, OpDescription
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta
 from fluidtool.proto.enums import VarType
+from fluidtool.shapes import shape_text
 from fluidtool.tensor import LoDTensor, LoDTensorArray
 
 
@@ -150,7 +151,9 @@ def tensor_array_to_tensor_grad(
 
 def _shaped(ctx: OpContext, gradient: Any, shape: list[int]) -> Any:
     if gradient.size != prod(shape):
-        raise ctx.error(f"Out@GRAD must have shape {shape}, that of Out, found {list(gradient.shape)}")
+        raise ctx.error(
+            f"Out@GRAD must have shape {shape_text(shape)}, that of Out, found {shape_text(gradient.shape)}"
+        )
     return gradient.reshape(shape)
 
 

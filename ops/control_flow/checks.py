@@ -8,6 +8,7 @@ from typing import Any
 from fluidtool.ops.context import OpContext
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import long
+from fluidtool.shapes import shape_text
 from fluidtool.tensor import CPUPlace, CUDAPlace, Place
 
 
@@ -26,7 +27,7 @@ def assert_holds(ctx: OpContext, Cond: Any, Data: list[Any], *, summarize: int) 
         values = ctx.host(data).reshape(-1)
         some = values if summarize < 0 else values[:summarize]
         more = ", …" if len(some) < len(values) else ""
-        shown.append(f"{name} {tuple(data.shape)} = [{', '.join(str(value) for value in some.tolist())}{more}]")
+        shown.append(f"{name} {shape_text(data.shape)} = [{', '.join(str(value) for value in some.tolist())}{more}]")
     raise ctx.error(f"the condition {ctx.op.input('Cond')[0]} is false{': ' if shown else ''}{'; '.join(shown)}")
 
 

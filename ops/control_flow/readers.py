@@ -16,6 +16,7 @@ from fluidtool.ops.registry import op
 from fluidtool.ops.schema import INTS, required
 from fluidtool.ops.traits import Traits
 from fluidtool.records import dataclass
+from fluidtool.shapes import shape_text
 from fluidtool.tensor import LoDTensor, numpy_dtype
 
 
@@ -99,7 +100,9 @@ class Slot:
         )
         if fits and tensor.array.dtype == dtype:
             return None
-        return f"expected shape {self.shape} and {dtype}, found {found} and {tensor.array.dtype}"
+        return (
+            f"expected shape {shape_text(self.shape)} and {dtype}, found {shape_text(found)} and {tensor.array.dtype}"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from fluidtool.ops.gradient import GradMakerContext, OpDescription, grad_name
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import STRINGS, block, required, strings
 from fluidtool.ops.traits import Traits
+from fluidtool.shapes import shapes_text
 from fluidtool.tensor import LoDTensor
 
 ATTRS: dict[str, Any] = {
@@ -169,10 +170,10 @@ def _steps(ctx: OpContext) -> int:
     shapes = [ctx.value("inputs", i).shape() for i in range(len(ctx.inputs["inputs"]))]
     lengths = {shape[0] if shape else 0 for shape in shapes}
     if len(lengths) != 1:
-        raise ctx.error(f"the inputs must have the same number of steps, found shapes {shapes}")
+        raise ctx.error(f"the inputs must have the same number of steps, found shapes {shapes_text(shapes)}")
     length = lengths.pop()
     if length <= 0:
-        raise ctx.error(f"the inputs have no steps, found shapes {shapes}")
+        raise ctx.error(f"the inputs have no steps, found shapes {shapes_text(shapes)}")
     return int(length)
 
 

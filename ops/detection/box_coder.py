@@ -8,6 +8,7 @@ from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.detection.boxes import center_form, check_boxes, corner_form, corners, exp, fits, log
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta, floats
+from fluidtool.shapes import shape_text
 
 ENCODE, DECODE = "encode_center_size", "decode_center_size"
 
@@ -82,15 +83,15 @@ def _check(
         raise ctx.error("input PriorBoxVar and attribute variance exclude each other; drop one")
     if scale is not None and not fits(scale.shape, prior.shape):
         raise ctx.error(
-            f"input PriorBoxVar must have the shape of PriorBox {tuple(prior.shape)}, found {tuple(scale.shape)}"
+            f"input PriorBoxVar must have the shape of PriorBox {shape_text(prior.shape)}, found {shape_text(scale.shape)}"
         )
     if code_type == ENCODE:
         check_boxes(ctx, "TargetBox", target)
     else:
         if not fits(target.shape, (-1, prior.shape[0], 4) if axis == 0 else (prior.shape[0], -1, 4)):
             raise ctx.error(
-                f"input TargetBox must be [N, M, 4] with {prior.shape[0]} priors along dimension {1 - axis} "
-                f"(attribute axis is {axis}), found shape {tuple(target.shape)}"
+                f"input TargetBox must be (N, M, 4) with {prior.shape[0]} priors along dimension {1 - axis} "
+                f"(attribute axis is {axis}), found shape {shape_text(target.shape)}"
             )
 
 

@@ -8,6 +8,7 @@ from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.detection.boxes import center_form, check_boxes, check_info, corner_form, corners, exp, round_away
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta
+from fluidtool.shapes import shape_text
 
 
 @op("box_clip", inputs="Input ImInfo", outputs="Output", lod="Input")
@@ -32,7 +33,7 @@ def box_clip(ctx: OpContext, Input: Any, ImInfo: Any) -> Any:
 
 def _check_clip(ctx: OpContext | InferContext, boxes: Any, info: Any) -> None:
     if len(boxes.shape) <= 1 or boxes.shape[-1] not in (4, -1):
-        raise ctx.error(f"input Input must hold boxes of 4 numbers, [..., 4], found shape {tuple(boxes.shape)}")
+        raise ctx.error(f"input Input must hold boxes of 4 numbers, (..., 4), found shape {shape_text(boxes.shape)}")
     check_info(ctx, info)
 
 
@@ -84,16 +85,16 @@ def _check_assign(ctx: OpContext | InferContext, prior: Any, variance: Any, targ
     if variance is None:
         raise ctx.error("input PriorBoxVar is missing; give it the four variances")
     if tuple(variance.shape) not in ((4,), (-1,)):
-        raise ctx.error(f"input PriorBoxVar must be [4], found {tuple(variance.shape)}")
+        raise ctx.error(f"input PriorBoxVar must be (4,), found {shape_text(variance.shape)}")
     if len(score.shape) != 2:
-        raise ctx.error(f"input BoxScore must be [R, C], found shape {tuple(score.shape)}")
+        raise ctx.error(f"input BoxScore must be (R, C), found shape {shape_text(score.shape)}")
     shape = tuple(target.shape)
     fits = len(shape) == 2 and (shape[1] == score.shape[1] * 4 or -1 in (shape[1], score.shape[1]))
     regions = {prior.shape[0], score.shape[0], *shape[:1]} - {-1}
     if not (fits and len(regions) <= 1):
         raise ctx.error(
-            f"input TargetBox must be [R, C * 4] for PriorBox {tuple(prior.shape)} and BoxScore {tuple(score.shape)}, "
-            f"found shape {shape}"
+            f"input TargetBox must be (R, C * 4) for PriorBox {shape_text(prior.shape)} and BoxScore {shape_text(score.shape)}, "
+            f"found shape {shape_text(shape)}"
         )
 
 
@@ -126,7 +127,7 @@ def polygon_box_transform(ctx: OpContext, Input: Any) -> Any:
 
 def _check_geometry(ctx: OpContext | InferContext, tensor: Any) -> None:
     if not (len(tensor.shape) == 4 and (tensor.shape[1] == -1 or tensor.shape[1] % 2 == 0)):
-        raise ctx.error(f"input Input must be [N, 2 * points, H, W], found shape {tuple(tensor.shape)}")
+        raise ctx.error(f"input Input must be (N, 2 * points, H, W), found shape {shape_text(tensor.shape)}")
 
 
 @polygon_box_transform.infer

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
+from fluidtool.shapes import shape_text
 
 
 def fits(found: Any, expected: Any) -> bool:
@@ -20,13 +21,17 @@ def check_boxes(ctx: OpContext | InferContext, slot: str, boxes: Any, width: int
     """Fail unless `boxes` (array or TensorMeta) is [N, width]."""
     shape = tuple(boxes.shape)
     if not fits(shape, (-1, width)):
-        raise ctx.error(f"input {slot} must hold one box of {width} numbers a row, [N, {width}], found shape {shape}")
+        raise ctx.error(
+            f"input {slot} must hold one box of {width} numbers a row, (N, {width}), found shape {shape_text(shape)}"
+        )
 
 
 def check_info(ctx: OpContext | InferContext, info: Any) -> None:
     """Fail unless the input ImInfo is [N, 3]."""
     if not fits(info.shape, (-1, 3)):
-        raise ctx.error(f"input ImInfo must be [N, 3] (height, width, scale), found shape {tuple(info.shape)}")
+        raise ctx.error(
+            f"input ImInfo must be (N, 3), rows of height, width and scale, found shape {shape_text(info.shape)}"
+        )
 
 
 def corners(boxes: Any) -> tuple[Any, Any, Any, Any]:

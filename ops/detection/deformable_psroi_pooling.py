@@ -11,6 +11,7 @@ from fluidtool.ops.detection.regions import check_pooled, check_regions, pooled_
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import BOOLEAN, FLOAT, INT, INTS, TensorMeta, required
 from fluidtool.records import dataclass
+from fluidtool.shapes import shape_text
 
 ATTRS: dict[str, Any] = {
     "no_trans": required(BOOLEAN),
@@ -152,7 +153,7 @@ def _check(ctx: OpContext | InferContext, x: Any, rois: Any, trans: Any) -> None
     channels = attr["output_dim"] * attr["group_size"][0] * attr["group_size"][1]
     if x.shape[1] != -1 and x.shape[1] < channels:
         raise ctx.error(
-            f"input Input needs output_dim * group_size = {channels} channels, found shape {tuple(x.shape)}"
+            f"input Input needs output_dim * group_size = {channels} channels, found shape {shape_text(x.shape)}"
         )
     if attr["no_trans"]:
         return
@@ -162,8 +163,8 @@ def _check(ctx: OpContext | InferContext, x: Any, rois: Any, trans: Any) -> None
         and (shape[1] == -1 or (shape[1] % 2 == 0 and 1 <= shape[1] // 2 <= classes))
     ):
         raise ctx.error(
-            f"input Trans must be [R, 2 * classes, {attr['part_size'][0]}, {attr['part_size'][1]}] with 1 to {classes} classes "
-            f"for {rois.shape[0]} regions, found shape {shape}"
+            f"input Trans must be (R, 2 * classes, {attr['part_size'][0]}, {attr['part_size'][1]}) with 1 to {classes} classes "
+            f"for {rois.shape[0]} regions, found shape {shape_text(shape)}"
         )
 
 

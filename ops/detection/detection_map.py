@@ -14,6 +14,7 @@ from fluidtool.ops.detection.suppression import descending
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import INT, TensorMeta, required
 from fluidtool.records import dataclass
+from fluidtool.shapes import shape_text
 
 Marks = defaultdict[int, list[tuple[float, int]]]
 
@@ -186,10 +187,13 @@ def mean_precision(np: Any, tally: Tally, background: int, eleven_points: bool, 
 
 def _check(ctx: OpContext | InferContext, detections: Any, labels: Any, ap_type: str) -> None:
     if not fits(detections.shape, (-1, 6)):
-        raise ctx.error(f"input DetectRes must be [M, 6] (label, score, box), found shape {tuple(detections.shape)}")
+        raise ctx.error(
+            f"input DetectRes must be (M, 6), rows of label, score and box, found shape {shape_text(detections.shape)}"
+        )
     if len(labels.shape) != 2 or labels.shape[1] not in (5, 6, -1):
         raise ctx.error(
-            f"input Label must be [K, 6] or [K, 5] (label, maybe difficult, box), found shape {tuple(labels.shape)}"
+            f"input Label must be (K, 6) or (K, 5), rows of label, perhaps difficult, and box, "
+            f"found shape {shape_text(labels.shape)}"
         )
     if ap_type not in ("integral", "11point"):
         raise ctx.error(f"attribute ap_type must be 'integral' or '11point', found {ap_type!r}")

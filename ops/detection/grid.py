@@ -11,7 +11,7 @@ from fluidtool.ops.context import InferContext, OpContext
 def check_grid(ctx: OpContext | InferContext, slot: str, tensor: Any, variances: Sequence[float]) -> None:
     """Fail unless the tensor is NCHW and the variances are four positive numbers."""
     if len(tensor.shape) != 4:
-        raise ctx.error(f"input {slot} must be [N, C, H, W], found {len(tensor.shape)} dimensions {tensor.shape}")
+        raise ctx.error(f"input {slot} must be (N, C, H, W), found {len(tensor.shape)} dimensions {tensor.shape}")
     if not (len(variances) == 4 and min(variances) > 0):
         raise ctx.error(f"attribute variances must be four numbers above 0, found {list(variances)}")
 

@@ -11,6 +11,7 @@ from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta
 from fluidtool.ops.traits import Traits
 from fluidtool.proto.enums import VarType
+from fluidtool.shapes import shape_text, shapes_text
 
 MANY_ROWS = 130  # from here on Paddle sorts all pairs instead of searching; equal distances then go by rows first
 SMALLEST = 1e-6
@@ -60,7 +61,7 @@ def bipartite_match(ctx: OpContext, DistMat: Any, *, match_type: str, dist_thres
     dist_threshold on. Without LoD DistMat is one sequence (Paddle 1.8.5 bipartite_match_op.cc).
     """
     if DistMat.ndim != 2:
-        raise ctx.error(f"input DistMat must be [K, M], found shape {DistMat.shape}")
+        raise ctx.error(f"input DistMat must be (K, M), found shape {DistMat.shape}")
     if match_type not in ("bipartite", "per_prediction"):
         raise ctx.error(f"attribute match_type must be 'bipartite' or 'per_prediction', found {match_type!r}")
     levels = ctx.lod("DistMat")
@@ -83,7 +84,7 @@ def bipartite_match(ctx: OpContext, DistMat: Any, *, match_type: str, dist_thres
 @bipartite_match.infer
 def _(ctx: InferContext, DistMat: TensorMeta) -> dict[str, TensorMeta]:
     if DistMat.rank != 2:
-        raise ctx.error(f"input DistMat must be [K, M], found shape {DistMat.shape}")
+        raise ctx.error(f"input DistMat must be (K, M), found shape {DistMat.shape}")
     return {
         "ColToRowMatchIndices": TensorMeta(DistMat.shape, VarType.INT32),
         "ColToRowMatchDist": TensorMeta(DistMat.shape, DistMat.dtype),
@@ -133,9 +134,9 @@ def target_assign(ctx: OpContext, X: Any, MatchIndices: Any, NegIndices: Any, *,
 
 def _check_assign(ctx: OpContext | InferContext, x: Any, indices: Any) -> None:
     if len(x.shape) != 3:
-        raise ctx.error(f"input X must be [G, P, K], found shape {tuple(x.shape)}")
+        raise ctx.error(f"input X must be (G, P, K), found shape {shape_text(x.shape)}")
     if len(indices.shape) != 2:
-        raise ctx.error(f"input MatchIndices must be [N, M], found shape {tuple(indices.shape)}")
+        raise ctx.error(f"input MatchIndices must be (N, M), found shape {shape_text(indices.shape)}")
 
 
 @target_assign.infer
@@ -214,7 +215,7 @@ def _check_mining(
     known = isinstance(ctx, OpContext)
     if not (all(len(shape) == 2 for shape in shapes) and (not known or len(set(shapes)) == 1)):
         raise ctx.error(
-            f"inputs ClsLoss, MatchIndices and MatchDist must all be [N, M], found shapes {shapes[0]}, {shapes[1]}, {shapes[2]}"
+            f"inputs ClsLoss, MatchIndices and MatchDist must all be (N, M), found shapes {shapes_text(shapes)}"
         )
     if mining_type == "hard_example":
         if sample_size <= 0:

@@ -14,6 +14,7 @@ from fluidtool.ops.math.versions import saved_since
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import FLOAT, INT, TensorMeta, required
 from fluidtool.proto.enums import VarType
+from fluidtool.shapes import shape_text
 
 ATTRS: dict[str, Any] = {
     "pre_nms_topN": required(INT),
@@ -117,16 +118,17 @@ def _check(
 ) -> None:
     shape = tuple(scores.shape)
     if len(shape) != 4:
-        raise ctx.error(f"input Scores must be [N, A, H, W], found shape {shape}")
+        raise ctx.error(f"input Scores must be (N, A, H, W), found shape {shape_text(shape)}")
     expected = (shape[0], -1 if shape[1] == -1 else 4 * shape[1], *shape[2:])
     if not fits(deltas.shape, expected):
         raise ctx.error(
-            f"input BboxDeltas must be {expected} for Scores of shape {shape}, found shape {tuple(deltas.shape)}"
+            f"input BboxDeltas must be {shape_text(expected)} for Scores of shape {shape_text(shape)}, "
+            f"found shape {shape_text(deltas.shape)}"
         )
     if not fits(info.shape, (shape[0], width)) and not (shape[0] in (1, -1) and tuple(info.shape) == (width,)):
-        raise ctx.error(f"input {info_slot} must be [{shape[0]}, {width}], found shape {tuple(info.shape)}")
+        raise ctx.error(f"input {info_slot} must be ({shape[0]}, {width}), found shape {shape_text(info.shape)}")
     if len(anchors.shape) <= 1 or anchors.shape[-1] not in (4, -1):
-        raise ctx.error(f"input Anchors must be [H, W, A, 4], found shape {tuple(anchors.shape)}")
+        raise ctx.error(f"input Anchors must be (H, W, A, 4), found shape {shape_text(anchors.shape)}")
 
 
 def _check_anchors(ctx: OpContext, Scores: Any, Anchors: Any, Variances: Any) -> None:

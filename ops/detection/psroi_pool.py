@@ -10,6 +10,7 @@ from fluidtool.ops.detection.boxes import round_away
 from fluidtool.ops.detection.regions import check_pooled, check_regions, pooled_meta, region_offsets
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import INT, TensorMeta, required
+from fluidtool.shapes import shape_text
 
 ATTRS: dict[str, Any] = {
     "output_channels": required(INT),
@@ -76,7 +77,7 @@ def _check(
     if x.shape[1] not in (channels * height * width, -1):
         raise ctx.error(
             f"input X must have output_channels * pooled_height * pooled_width = {channels * height * width} channels, "
-            f"found shape {tuple(x.shape)}"
+            f"found shape {shape_text(x.shape)}"
         )
 
 

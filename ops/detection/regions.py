@@ -9,14 +9,17 @@ from typing import Any
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.detection.boxes import fits
 from fluidtool.ops.schema import TensorMeta
+from fluidtool.shapes import shape_text
 
 
 def check_regions(ctx: OpContext | InferContext, slot: str, x: Any, rois: Any, width: int = 4) -> None:
     """Fail unless the input `slot` is [N, C, H, W] and ROIs [R, width]."""
     if len(x.shape) != 4:
-        raise ctx.error(f"input {slot} must be [N, C, H, W], found shape {tuple(x.shape)}")
+        raise ctx.error(f"input {slot} must be (N, C, H, W), found shape {shape_text(x.shape)}")
     if not fits(rois.shape, (-1, width)):
-        raise ctx.error(f"input ROIs must hold {width} numbers a row, [R, {width}], found shape {tuple(rois.shape)}")
+        raise ctx.error(
+            f"input ROIs must hold {width} numbers a row, (R, {width}), found shape {shape_text(rois.shape)}"
+        )
 
 
 def check_pooled(ctx: OpContext | InferContext, **sizes: float) -> None:

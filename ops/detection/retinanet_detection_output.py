@@ -10,6 +10,7 @@ from fluidtool.ops.detection.boxes import check_info, corner_form, corners, exp,
 from fluidtool.ops.detection.suppression import Suppression, candidates, descending, overlap_of, suppress
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import FLOAT, INT, TensorMeta, required
+from fluidtool.shapes import shape_text
 
 
 @op(
@@ -116,8 +117,8 @@ def _check(ctx: OpContext | InferContext, boxes: list[Any], scores: list[Any], a
         count = max(shapes[0][1:2], default=-1)
         if not (fits(shapes[0], (-1, -1, 4)) and fits(shapes[1], (-1, count, -1)) and fits(shapes[2], (count, 4))):
             raise ctx.error(
-                f"level {level} must have BBoxes [N, M, 4], Scores [N, M, C] and Anchors [M, 4], found shapes "
-                f"{shapes[0]}, {shapes[1]} and {shapes[2]}"
+                f"level {level} must have BBoxes (N, M, 4), Scores (N, M, C) and Anchors (M, 4), found shapes "
+                f"{shape_text(shapes[0])}, {shape_text(shapes[1])} and {shape_text(shapes[2])}"
             )
     check_info(ctx, info)
 

@@ -8,6 +8,7 @@ from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.detection.boxes import exp, fits
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta
+from fluidtool.shapes import shape_text
 
 
 def parts(ctx: OpContext, X: Any, Label: Any, FgNum: Any, alpha: float) -> tuple[Any, Any, Any, Any, Any]:
@@ -42,11 +43,11 @@ def sigmoid_focal_loss(ctx: OpContext, X: Any, Label: Any, FgNum: Any, *, gamma:
 
 def _check(ctx: OpContext | InferContext, x: Any, label: Any, count: Any) -> None:
     if len(x.shape) != 2:
-        raise ctx.error(f"input X must be [N, C], found shape {tuple(x.shape)}")
+        raise ctx.error(f"input X must be (N, C), found shape {shape_text(x.shape)}")
     if not fits(label.shape, (x.shape[0], 1)):
-        raise ctx.error(f"input Label must be [{x.shape[0]}, 1], found shape {tuple(label.shape)}")
+        raise ctx.error(f"input Label must be ({x.shape[0]}, 1), found shape {shape_text(label.shape)}")
     if tuple(count.shape) not in ((1,), (-1,), ()):
-        raise ctx.error(f"input FgNum must be [1], found shape {tuple(count.shape)}")
+        raise ctx.error(f"input FgNum must be (1,), found shape {shape_text(count.shape)}")
 
 
 @sigmoid_focal_loss.infer

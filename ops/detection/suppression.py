@@ -9,6 +9,7 @@ from typing import Any
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.detection.boxes import jaccard
 from fluidtool.ops.detection.polygons import polygon_iou
+from fluidtool.shapes import shape_text
 
 BLOCK = 512  # boxes whose mutual overlaps are computed at once
 WIDTHS = (4, 8, 16, 24, 32)
@@ -75,19 +76,20 @@ def check_scores(ctx: OpContext | InferContext, boxes: Any, scores: Any, flat: b
     if len(scores.shape) not in ranks or len(boxes.shape) != 3:
         raise ctx.error(
             f"input BBoxes must have 3 dimensions and Scores {' or '.join(map(str, ranks))}, found shapes "
-            f"{tuple(boxes.shape)} and {tuple(scores.shape)}"
+            f"{shape_text(boxes.shape)} and {shape_text(scores.shape)}"
         )
     three = len(scores.shape) == 3
     widths: Sequence[int] = WIDTHS if three else (4,)
     if boxes.shape[2] not in (*widths, -1):
         raise ctx.error(
-            f"the last dimension of input BBoxes must be one of {', '.join(map(str, widths))}, found shape {tuple(boxes.shape)}"
+            f"the last dimension of input BBoxes must be one of {', '.join(map(str, widths))}, "
+            f"found shape {shape_text(boxes.shape)}"
         )
     expected, found = (scores.shape[2], boxes.shape[1]) if three else (scores.shape[1], boxes.shape[1])
     if expected != found and -1 not in (expected, found):
         raise ctx.error(
-            f"inputs BBoxes and Scores do not match: dimension 1 of BBoxes {tuple(boxes.shape)} must be the last "
-            f"dimension of Scores {tuple(scores.shape)}"
+            f"inputs BBoxes and Scores do not match: dimension 1 of BBoxes {shape_text(boxes.shape)} must be the last "
+            f"dimension of Scores {shape_text(scores.shape)}"
         )
 
 

@@ -9,6 +9,7 @@ from fluidtool.ops.detection.boxes import exp, fits
 from fluidtool.ops.math.versions import later_attr, saved_since
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import INT, TensorMeta, ints, required
+from fluidtool.shapes import shape_text
 
 
 def sigmoid(xp: Any, values: Any) -> Any:
@@ -102,12 +103,12 @@ def _check(
     channels = len(anchors) // 2 * (class_num + (6 if iou_aware else 5))
     if not fits(x.shape, (-1, channels, -1, -1)):
         raise ctx.error(
-            f"input X must be [N, {channels}, H, W] ({len(anchors) // 2} anchors, {class_num} classes), "
-            f"found shape {tuple(x.shape)}"
+            f"input X must be (N, {channels}, H, W) for {len(anchors) // 2} anchors and {class_num} classes, "
+            f"found shape {shape_text(x.shape)}"
         )
     if not fits(sizes.shape, (x.shape[0], 2)):
         raise ctx.error(
-            f"input ImgSize must be [{x.shape[0]}, 2] (height and width of each image of X), found {tuple(sizes.shape)}"
+            f"input ImgSize must be ({x.shape[0]}, 2), the height and width of each image of X, found {shape_text(sizes.shape)}"
         )
 
 

@@ -12,6 +12,7 @@ from fluidtool.ops.registry import op
 from fluidtool.ops.schema import INT, TensorMeta, ints, required
 from fluidtool.proto.enums import VarType
 from fluidtool.records import dataclass
+from fluidtool.shapes import shape_text
 
 ATTRS: dict[str, Any] = {
     "class_num": required(INT),
@@ -188,14 +189,15 @@ def _check(ctx: OpContext | InferContext, x: Any, boxes: Any, labels: Any, score
     shape = tuple(x.shape)
     if not (fits(shape, (-1, channels, -1, -1)) and fits(shape[2:3], shape[3:])):
         raise ctx.error(
-            f"input X must be [N, {channels}, H, H] ({len(mask)} anchors, {class_num} classes), found shape {shape}"
+            f"input X must be (N, {channels}, H, H) for {len(mask)} anchors and {class_num} classes, "
+            f"found shape {shape_text(shape)}"
         )
     if not fits(boxes.shape, (x.shape[0], -1, 4)):
-        raise ctx.error(f"input GTBox must be [N, B, 4], found shape {tuple(boxes.shape)}")
+        raise ctx.error(f"input GTBox must be (N, B, 4), found shape {shape_text(boxes.shape)}")
     for slot, value in (("GTLabel", labels), ("GTScore", scores)):
         if not (value is None or fits(value.shape, boxes.shape[:2])):
             raise ctx.error(
-                f"input {slot} must be [N, B] as GTBox {tuple(boxes.shape)}, found shape {getattr(value, 'shape', None)}"
+                f"input {slot} must be (N, B) as GTBox {shape_text(boxes.shape)}, found shape {getattr(value, 'shape', None)}"
             )
 
 

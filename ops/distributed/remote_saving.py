@@ -12,6 +12,7 @@ from fluidtool.ops.registry import op
 from fluidtool.ops.schema import LONGS, STRING, TensorMeta, longs, required, strings
 from fluidtool.ops.traits import Traits
 from fluidtool.proto.enums import VarType
+from fluidtool.shapes import shape_text
 from fluidtool.tensor import LoDTensor, SelectedRows
 from fluidtool.tensor.streams import write_tensor
 
@@ -91,7 +92,7 @@ def recv_save(
             )
     whole = ctx.np.concatenate([value.array.reshape(-1) for value in slices])
     if whole.size != prod(shape):
-        raise ctx.error(f"the slices have {whole.size} elements, but attribute shape is {list(shape)}")
+        raise ctx.error(f"the slices have {whole.size} elements, but attribute shape is {shape_text(shape)}")
     write_file(path, write_tensor(LoDTensor(whole.reshape(tuple(shape)))), ctx.op.type, overwrite)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta
+from fluidtool.shapes import shape_text
 
 
 @op("cvm", inputs="X CVM", outputs="Y", attrs={"use_cvm": True}, lod="X")
@@ -25,7 +26,9 @@ def cvm(ctx: OpContext, X: Any, CVM: Any, *, use_cvm: bool) -> Any:
 def _check(ctx: OpContext | InferContext, X: Any) -> None:
     shape = tuple(X.shape)
     if not (len(shape) == 2 and (shape[1] >= 2 or shape[1] == -1)):
-        raise ctx.error(f"input X must be [N, width] with at least the two columns show and click, found shape {shape}")
+        raise ctx.error(
+            f"input X must be (N, width) with at least the two columns show and click, found shape {shape_text(shape)}"
+        )
 
 
 @cvm.infer

@@ -13,6 +13,7 @@ from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta
 from fluidtool.proto.enums import VarType
 from fluidtool.records import dataclass
+from fluidtool.shapes import shape_text
 from fluidtool.tensor import LoDTensor
 
 BLOOM_FILTER_MAGIC = 17070416
@@ -88,7 +89,7 @@ def _check(ctx: OpContext | InferContext, W: Any) -> None:
         )
     if tuple(W.shape) != (space_len + rand_len, 1):
         raise ctx.error(
-            f"input W must have shape ({space_len + rand_len}, 1) = (space_len + rand_len, 1), found {tuple(W.shape)}"
+            f"input W must have shape ({space_len + rand_len}, 1) = (space_len + rand_len, 1), found {shape_text(W.shape)}"
         )
 
 

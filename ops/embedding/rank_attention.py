@@ -7,13 +7,14 @@ from typing import Any
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta
+from fluidtool.shapes import shape_text
 
 
 def _pairs(ctx: OpContext, X: Any, RankOffset: Any, MaxRank: int) -> Any:
     """Per sample and other item: whether there is one, the block of the parameter, the row of X; each [N, MaxRank]."""
     if RankOffset.shape != (len(X), 2 * MaxRank + 1):
         raise ctx.error(
-            f"input RankOffset must have shape {(len(X), 2 * MaxRank + 1)} for X {X.shape} and MaxRank {MaxRank}, "
+            f"input RankOffset must have shape {shape_text((len(X), 2 * MaxRank + 1))} for X {X.shape} and MaxRank {MaxRank}, "
             f"found {RankOffset.shape}"
         )
     own, others, rows = RankOffset[:, :1] - 1, RankOffset[:, 1::2] - 1, RankOffset[:, 2::2]
@@ -28,7 +29,7 @@ def _check(ctx: OpContext | InferContext, X: Any, RankParam: Any, MaxRank: int) 
     expected = X.shape[1] * MaxRank**2
     if not (len(RankParam.shape) == 2 and (RankParam.shape[0] == expected or -1 in (RankParam.shape[0], X.shape[1]))):
         raise ctx.error(
-            f"input RankParam must have {expected} rows (columns of X * MaxRank²), found shape {tuple(RankParam.shape)}"
+            f"input RankParam must have {expected} rows (columns of X * MaxRank²), found shape {shape_text(RankParam.shape)}"
         )
 
 

@@ -105,7 +105,7 @@ def _(
 ) -> dict[str, TensorMeta]:
     if Logits.rank != 2 or Labels.rank != 2:
         raise ctx.error(
-            f"inputs Logits [N, classes] and Labels [N, T] must have two dimensions, found {Logits.shape}, {Labels.shape}"
+            f"inputs Logits (N, classes) and Labels (N, T) must have two dimensions, found {Logits.shape}, {Labels.shape}"
         )
     both = (Labels.shape[0], Labels.shape[1] + num_samples)
     return {

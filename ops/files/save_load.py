@@ -15,6 +15,7 @@ from fluidtool.ops.registry import op
 from fluidtool.ops.schema import STRING, long, longs, required
 from fluidtool.ops.tensor.arguments import declared_kind
 from fluidtool.proto.enums import VarType
+from fluidtool.shapes import shape_text
 from fluidtool.tensor import LoDTensor, SelectedRows
 from fluidtool.tensor.streams import read_selected_rows, read_tensor, write_selected_rows, write_tensor
 
@@ -124,7 +125,7 @@ def load(ctx: OpContext, *, load_as_fp16: bool, file_path: str, seek: int, shape
 def _piece(ctx: OpContext, tensor: LoDTensor, seek: int, shape: list[int], path: str) -> Any:
     count, flat = prod(shape), tensor.numpy().reshape(-1)
     if not (shape and all(size >= 0 for size in shape)):
-        raise ctx.error(f"seek needs the shape to load, found shape {list(shape)}")
+        raise ctx.error(f"seek needs the shape to load, found shape {shape_text(shape)}")
     if seek + count > len(flat):
         raise ctx.error(f"{count} elements from element {seek} on are requested, but {path} has {len(flat)}")
     return flat[seek : seek + count].reshape(shape)

@@ -11,6 +11,7 @@ from fluidtool.ops.schema import TensorMeta, long
 from fluidtool.ops.sequence.picking import row_sequences, single_level
 from fluidtool.ops.sequence.segments import scatter_sum, segment_sum
 from fluidtool.proto.enums import VarType
+from fluidtool.shapes import shape_text
 from fluidtool.tensor import SelectedRows
 
 NO_PADDING = -1
@@ -18,7 +19,7 @@ NO_PADDING = -1
 
 def _check(ctx: OpContext | InferContext, W: Any, Ids: Any) -> None:
     if len(W.shape) != 2:
-        raise ctx.error(f"input W must be [words, width], found shape {tuple(W.shape)}")
+        raise ctx.error(f"input W must be (words, width), found shape {shape_text(W.shape)}")
     if not Ids.shape:
         raise ctx.error("input Ids must have a row for each step of its sequences, found shape ()")
     combiner = ctx.attr("combiner")

@@ -16,7 +16,7 @@ def _check_product(ctx: OpContext | InferContext, left: str, a: Any, right: str,
     x, y = tuple(a), tuple(b)
     fits = len(x) == 2 and len(y) == 2 and (x[1] == y[0] or -1 in (x[1], y[0]))
     if not fits:
-        raise ctx.error(f"{left} [rows, n] must fit {right} [n, columns], found shapes {x} and {y}")
+        raise ctx.error(f"{left} (rows, n) must fit {right} (n, columns), found shapes {x} and {y}")
 
 
 @op("fusion_repeated_fc_relu", inputs="X W* Bias*", outputs="ReluOut*~ Out", lod="X->Out")

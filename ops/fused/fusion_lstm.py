@@ -63,7 +63,7 @@ def check_projection(ctx: OpContext | InferContext, X: Any, WeightX: Any) -> Non
     x, weight = tuple(X.shape), tuple(WeightX.shape)
     fits = len(x) == 2 and len(weight) == 2 and (x[1] == weight[0] or -1 in (x[1], weight[0]))
     if not fits:
-        raise ctx.error(f"input X [rows, M] must fit input WeightX [M, columns], found shapes {x} and {weight}")
+        raise ctx.error(f"input X (rows, M) must fit input WeightX (M, columns), found shapes {x} and {weight}")
 
 
 @op(

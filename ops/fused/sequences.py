@@ -10,6 +10,7 @@ from fluidtool.ops.registry import op
 from fluidtool.ops.schema import INT, TensorMeta, required
 from fluidtool.ops.sequence.picking import row_sequences, single_level
 from fluidtool.ops.sequence.segments import segment_sum
+from fluidtool.shapes import shape_text
 
 POOL_TYPES = ("SUM", "AVERAGE", "SQRT")
 
@@ -56,7 +57,7 @@ def _check_context(ctx: OpContext | InferContext, X: Any, Filter: Any) -> None:
             f"attributes contextLength and contextStart + contextLength must be above 0, found {length} and {start}"
         )
     if not (len(x) == 2 and len(weight) == 2 and (x[1] < 0 or weight[0] == length * x[1])):
-        raise ctx.error(f"input Filter must be [{length} * columns of X, n], found shape {weight} for X of shape {x}")
+        raise ctx.error(f"input Filter must be ({length} * columns of X, n), found shape {weight} for X of shape {x}")
 
 
 @fusion_seqconv_eltadd_relu.infer
@@ -142,7 +143,9 @@ def _check_cvm(ctx: OpContext | InferContext, X: list[Any]) -> None:
     for index, rows in enumerate(X):
         shape = tuple(rows.shape)
         if not (len(shape) == 2 and (shape[1] >= 2 or shape[1] < 0)):
-            raise ctx.error(f"input X[{index}] must have at least the two columns show and click, found shape {shape}")
+            raise ctx.error(
+                f"input X[{index}] must have at least the two columns show and click, found shape {shape_text(shape)}"
+            )
 
 
 @fusion_seqpool_cvm_concat.infer

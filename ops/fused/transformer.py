@@ -13,6 +13,7 @@ from fluidtool.ops.nn.normalization import center
 from fluidtool.ops.nn.precision import widened
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta
+from fluidtool.shapes import shapes_text
 
 
 def _normalized(
@@ -68,7 +69,7 @@ def _head_size(ctx: OpContext | InferContext, Input: Any, W: Any, heads: int) ->
     fits = len(given) == 3 and heads > 0 and columns % (3 * heads) == 0 and given[2] in (weight[0], -1)
     if not fits:
         raise ctx.error(
-            f"input Input [N, length, hidden] must fit input W [hidden, 3, {heads} heads, size], found {given} and {weight}"
+            f"input Input (N, length, hidden) must fit input W (hidden, 3, {heads} heads, size), found {given} and {weight}"
         )
     return int(columns // (3 * heads))
 
@@ -196,7 +197,7 @@ def _check_tables(ctx: OpContext | InferContext, Ids: list[Any], Embs: list[Any]
     shapes = [tuple(ids.shape) for ids in Ids]
     fits = all(len(shape) in (2, 3) and shape[:2] == shapes[0][:2] and shape[2:] in ((), (1,)) for shape in shapes)
     if not fits:
-        raise ctx.error(f"every input Ids must be [N, length, 1], found shapes {shapes}")
+        raise ctx.error(f"every input Ids must be (N, length, 1), found shapes {shapes_text(shapes)}")
     widths = {table.shape[-1] for table in Embs}
     if len(widths) != 1:
         raise ctx.error(f"the tables of input Embs must have rows of one length, found {sorted(widths)}")

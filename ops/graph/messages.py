@@ -11,6 +11,7 @@ from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta, longs
 from fluidtool.ops.tensor.arguments import number
 from fluidtool.proto.enums import VarType
+from fluidtool.shapes import shape_text
 
 SENDING: dict[str, Any] = {"reduce_op": "SUM", "out_size": longs(0)}
 
@@ -76,7 +77,7 @@ def graph_send_ue_recv(
     check_reduction(ctx, "reduce_op", reduce_op)
     source, target, height = _edges(ctx, X, Src_index, Dst_index, Out_size, out_size)
     if len(Y) != source.size:
-        raise ctx.error(f"Y must have a row for each of {source.size} edges, found shape {list(Y.shape)}")
+        raise ctx.error(f"Y must have a row for each of {source.size} edges, found shape {shape_text(Y.shape)}")
     return _received(ctx, _message(ctx, X[source], Y, message_op), target, height, reduce_op)
 
 
@@ -138,7 +139,7 @@ def _message(ctx: OpContext, sent: Any, edge: Any, message_op: str) -> Any:
 def _row(ctx: OpContext | InferContext, x: tuple[int, ...], y: tuple[int, ...]) -> tuple[int, ...]:
     row = broadcast_sizes(x, y)
     if row is None:
-        raise ctx.error(f"rows of shapes {list(x)} and {list(y)} cannot be combined")
+        raise ctx.error(f"rows of shapes {shape_text(x)} and {shape_text(y)} cannot be combined")
     return row
 
 

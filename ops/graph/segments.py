@@ -7,6 +7,7 @@ from typing import Any
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta
+from fluidtool.shapes import shape_text
 
 MOST_EMPTY = 1 << 20  # rows of Out that one row of X may ask for: a damaged number must not ask for all memory
 REDUCTIONS = ("SUM", "MEAN", "MAX", "MIN")
@@ -66,7 +67,7 @@ def segment_pool(ctx: OpContext, X: Any, SegmentIds: Any, *, pooltype: str) -> d
     check_reduction(ctx, "pooltype", pooltype)
     if SegmentIds.ndim != 1 or X.ndim == 0 or len(SegmentIds) != len(X):
         raise ctx.error(
-            f"SegmentIds must hold one number per row of X {list(X.shape)}, found shape {list(SegmentIds.shape)}"
+            f"SegmentIds must hold one number per row of X {shape_text(X.shape)}, found shape {shape_text(SegmentIds.shape)}"
         )
     if not len(X):
         raise ctx.error("X must have rows, found none")

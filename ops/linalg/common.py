@@ -6,18 +6,19 @@ from collections.abc import Callable
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
+from fluidtool.shapes import shape_text
 
 
 def check_matrices(ctx: OpContext | InferContext, shape: tuple[int, ...], slot: str) -> None:
     """Refuse what has fewer than two dimensions."""
     if len(shape) < 2:
-        raise ctx.error(f"{slot} must hold matrices in its last two dimensions, found shape {list(shape)}")
+        raise ctx.error(f"{slot} must hold matrices in its last two dimensions, found shape {shape_text(shape)}")
 
 
 def check_square(ctx: OpContext | InferContext, shape: tuple[int, ...], slot: str) -> None:
     """Refuse what does not hold square matrices; -1 is any size."""
     if not (len(shape) >= 2 and (shape[-1] == shape[-2] or -1 in shape[-2:])):
-        raise ctx.error(f"{slot} must hold square matrices in its last two dimensions, found shape {list(shape)}")
+        raise ctx.error(f"{slot} must hold square matrices in its last two dimensions, found shape {shape_text(shape)}")
 
 
 def solved(ctx: OpContext, compute: Callable[..., Any], *args: Any, **options: Any) -> Any:

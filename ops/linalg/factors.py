@@ -10,6 +10,7 @@ from fluidtool.ops.linalg.common import check_matrices, check_square, smaller, s
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta
 from fluidtool.proto.enums import VarType
+from fluidtool.shapes import shape_text
 
 
 @op("cholesky", inputs="X", outputs="Out", attrs={"upper": False})
@@ -170,5 +171,5 @@ def _check_unpack(ctx: OpContext | InferContext, X: Any, Pivots: Any) -> None:
     expected = (*X.shape[:-2], smaller(X.shape))
     if tuple(Pivots.shape) != expected and -1 not in (*expected, *Pivots.shape):
         raise ctx.error(
-            f"Pivots must have shape {list(expected)} for X of shape {list(X.shape)}, found {list(Pivots.shape)}"
+            f"Pivots must have shape {shape_text(expected)} for X of shape {shape_text(X.shape)}, found {shape_text(Pivots.shape)}"
         )

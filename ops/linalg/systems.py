@@ -12,6 +12,7 @@ from fluidtool.ops.math.matrix_common import broadcast_sizes, summed_batches
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta
 from fluidtool.proto.enums import VarType
+from fluidtool.shapes import shape_text
 
 TRIANGLE = {"upper": True, "transpose": False, "unitriangular": False}
 
@@ -59,14 +60,16 @@ def _check_system(ctx: OpContext | InferContext, x: tuple[int, ...], y: tuple[in
     check_square(ctx, x, "X")
     rows = y[-1] if vector else y[-2] if len(y) > 1 else None
     if rows is None or (rows != x[-1] and -1 not in (rows, x[-1])):
-        raise ctx.error(f"X of shape {list(x)} needs Y with {x[-1]} rows, found shape {list(y)}")
+        raise ctx.error(f"X of shape {shape_text(x)} needs Y with {x[-1]} rows, found shape {shape_text(y)}")
 
 
 def _batch(ctx: OpContext | InferContext, x: tuple[int, ...], y: tuple[int, ...]) -> tuple[int, ...]:
     """The sizes before the matrices, spread as numpy spreads them."""
     sizes = broadcast_sizes(x[:-2], y[:-2])
     if sizes is None:
-        raise ctx.error(f"X of shape {list(x)} and Y of shape {list(y)} must agree in the sizes before the matrices")
+        raise ctx.error(
+            f"X of shape {shape_text(x)} and Y of shape {shape_text(y)} must agree in the sizes before the matrices"
+        )
     return sizes
 
 
@@ -125,7 +128,7 @@ def _check_factor(ctx: OpContext | InferContext, x: tuple[int, ...], y: tuple[in
     check_square(ctx, y, "Y")
     check_matrices(ctx, x, "X")
     if x[-2] != y[-1] and -1 not in (x[-2], y[-1]):
-        raise ctx.error(f"Y of shape {list(y)} needs X with {y[-1]} rows, found shape {list(x)}")
+        raise ctx.error(f"Y of shape {shape_text(y)} needs X with {y[-1]} rows, found shape {shape_text(x)}")
 
 
 @op("lstsq", inputs="X Y", outputs="Solution Residuals? Rank SingularValues", attrs={"rcond": 0.0, "driver": "gelsy"})
@@ -173,7 +176,7 @@ def _check_least_squares(ctx: OpContext | InferContext, X: Any, Y: Any, driver: 
     check_matrices(ctx, x, "X")
     check_matrices(ctx, y, "Y")
     if len(x) != len(y) or any(a != b and -1 not in (a, b) for a, b in zip(x[:-1], y[:-1], strict=True)):
-        raise ctx.error(f"X {list(x)} and Y {list(y)} must agree in all sizes but the last")
+        raise ctx.error(f"X {shape_text(x)} and Y {shape_text(y)} must agree in all sizes but the last")
     if driver not in ("gels", "gelsy", "gelsd", "gelss"):
         raise ctx.error(f"driver must be 'gels', 'gelsy', 'gelsd' or 'gelss', found {driver!r}")
 

@@ -9,6 +9,7 @@ from fluidtool.ops.loss.checks import same_shape
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import FLOAT, TensorMeta, required
 from fluidtool.ops.traits import Traits
+from fluidtool.shapes import shape_text
 
 
 def sigmoid(ctx: OpContext, x: Any) -> Any:
@@ -107,7 +108,7 @@ def one_column(ctx: OpContext | InferContext, **inputs: Any) -> None:
     for slot, value in inputs.items():
         shape = tuple(value.shape)
         if len(shape) != 2 or shape[1] not in (1, -1):
-            raise ctx.error(f"input {slot} must have shape [N, 1], found {shape}")
+            raise ctx.error(f"input {slot} must have shape (N, 1), found {shape_text(shape)}")
 
 
 @log_loss.infer

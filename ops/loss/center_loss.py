@@ -45,7 +45,7 @@ def _moved(ctx: OpContext, centers: Any, labels: Any, difference: Any, rate: Any
 def _check(ctx: OpContext | InferContext, X: Any, Centers: Any) -> None:
     x, centers = tuple(X.shape), tuple(Centers.shape)
     if not (len(x) == 2 and len(centers) == 2 and (x[1] == centers[1] or -1 in (x[1], centers[1]))):
-        raise ctx.error(f"inputs X [N, D] and Centers [classes, D] must agree in D, found {x} and {centers}")
+        raise ctx.error(f"inputs X (N, D) and Centers (classes, D) must agree in D, found {x} and {centers}")
 
 
 @center_loss.infer

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
+from fluidtool.shapes import shape_text
 
 
 def same_shape(ctx: OpContext | InferContext, **inputs: Any) -> None:
@@ -13,4 +14,6 @@ def same_shape(ctx: OpContext | InferContext, **inputs: Any) -> None:
     for slot, shape in others:
         fits = len(shape) == len(base) and all(a == b or -1 in (a, b) for a, b in zip(base, shape, strict=True))
         if not fits:
-            raise ctx.error(f"inputs {first} and {slot} must have the same shape, found {base} and {shape}")
+            raise ctx.error(
+                f"inputs {first} and {slot} must have the same shape, found {shape_text(base)} and {shape_text(shape)}"
+            )

@@ -8,6 +8,7 @@ from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.loss.labels import check_classes, finite, pick, spread
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta
+from fluidtool.shapes import shape_text
 
 
 def column(ctx: OpContext | InferContext, X: Any, Label: Any) -> tuple[int, ...]:
@@ -15,8 +16,8 @@ def column(ctx: OpContext | InferContext, X: Any, Label: Any) -> tuple[int, ...]
     shape = (*X.shape[:-1], 1)
     if tuple(Label.shape) not in (shape, shape[:-1]) and -1 not in (*X.shape, *Label.shape):
         raise ctx.error(
-            f"input Label must have shape {shape} or {shape[:-1]} for X of shape {tuple(X.shape)}, "
-            f"found {tuple(Label.shape)}"
+            f"input Label must have shape {shape_text(shape)} or {shape_text(shape[:-1])} for X of shape {shape_text(X.shape)}, "
+            f"found {shape_text(Label.shape)}"
         )
     return shape
 

@@ -7,6 +7,7 @@ from typing import Any
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta
+from fluidtool.shapes import shape_text
 
 
 @op("label_smooth", inputs="X PriorDist?", outputs="Out", attrs={"epsilon": 0.0}, lod="X")
@@ -28,7 +29,7 @@ def _check(ctx: OpContext | InferContext, X: Any, PriorDist: Any) -> None:
         shape = tuple(PriorDist.shape)
         if not (len(shape) == 2 and shape[0] in (1, -1) and (shape[1] == X.shape[-1] or -1 in (shape[1], X.shape[-1]))):
             raise ctx.error(
-                f"input PriorDist must have shape (1, {X.shape[-1]}), one probability per class, found {shape}"
+                f"input PriorDist must have shape (1, {X.shape[-1]}), one probability per class, found {shape_text(shape)}"
             )
 
 

@@ -10,6 +10,7 @@ from fluidtool.ops.loss.labels import check_classes, one_hot, pick
 from fluidtool.ops.math.versions import scalar_shape
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta, long
+from fluidtool.shapes import shape_text
 
 
 def _check_reduction(ctx: OpContext | InferContext, reduction: str, *known: str) -> None:
@@ -91,14 +92,14 @@ def _check_nll(ctx: OpContext | InferContext, X: Any, Label: Any, Weight: Any, r
     _check_reduction(ctx, reduction, "none", "sum", "mean")
     shape = tuple(X.shape)
     if len(shape) not in (2, 4):
-        raise ctx.error(f"input X must be [N, classes] or [N, classes, H, W], found shape {shape}")
+        raise ctx.error(f"input X must be (N, classes) or (N, classes, H, W), found shape {shape_text(shape)}")
     expected = shape[:1] + shape[2:]
     if tuple(Label.shape) != expected and -1 not in (*shape, *Label.shape):
-        raise ctx.error(f"input Label must have shape {expected} for X of shape {shape}, found {tuple(Label.shape)}")
-    if Weight is not None and tuple(Weight.shape) != shape[1:2] and -1 not in (*shape, *Weight.shape):
         raise ctx.error(
-            f"input Weight must hold one number per class ({shape[1]}), found shape {Weight is not None and Weight.shape}"
+            f"input Label must have shape {expected} for X of shape {shape_text(shape)}, found {shape_text(Label.shape)}"
         )
+    if Weight is not None and tuple(Weight.shape) != shape[1:2] and -1 not in (*shape, *Weight.shape):
+        raise ctx.error(f"input Weight must hold one number per class ({shape[1]}), found shape {Weight.shape}")
 
 
 @nll_loss.infer

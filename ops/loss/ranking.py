@@ -9,6 +9,7 @@ from fluidtool.ops.loss.binary import one_column, sigmoid
 from fluidtool.ops.loss.labels import check_classes, finite, one_hot, pick
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta
+from fluidtool.shapes import shape_text
 
 
 @op("margin_rank_loss", inputs="X1 X2 Label", outputs="Activated~ Out", attrs={"margin": 0.0})
@@ -53,8 +54,8 @@ def _check_rank_loss(ctx: OpContext | InferContext, Label: Any, Left: Any, Right
         fits = len(shape) in (1, 2) and (shape[0] == Label.shape[0] or -1 in (shape[0], Label.shape[0]))
         if not (fits and shape[1:] in ((), (1,), (-1,))):
             raise ctx.error(
-                f"inputs Label, Left and Right must have shape [N] or [N, 1] with one N ({Label.shape[0]}), "
-                f"found {slot} of shape {shape}"
+                f"inputs Label, Left and Right must have shape (N,) or (N, 1) with one N ({Label.shape[0]}), "
+                f"found {slot} of shape {shape_text(shape)}"
             )
 
 
@@ -91,10 +92,10 @@ def _check_bpr(ctx: OpContext | InferContext, X: Any, Label: Any) -> None:
     expected = (*X.shape[:-1], 1)
     if tuple(Label.shape) != expected and -1 not in (*X.shape, *Label.shape):
         raise ctx.error(
-            f"input Label must have shape {expected} for X of shape {tuple(X.shape)}, found {tuple(Label.shape)}"
+            f"input Label must have shape {expected} for X of shape {shape_text(X.shape)}, found {shape_text(Label.shape)}"
         )
     if X.shape[-1] == 1:
-        raise ctx.error(f"input X of shape {tuple(X.shape)} needs at least two classes to rank, found 1")
+        raise ctx.error(f"input X of shape {shape_text(X.shape)} needs at least two classes to rank, found 1")
 
 
 @bpr_loss.infer

@@ -8,6 +8,7 @@ from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.loss.checks import same_shape
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import FLOAT, TensorMeta, required
+from fluidtool.shapes import shape_text
 
 
 @op("huber_loss", inputs="X Y", outputs="Residual~ Out", attrs={"delta": required(FLOAT)}, lod="X->Out")
@@ -57,7 +58,7 @@ def smooth_l1_loss(ctx: OpContext, X: Any, Y: Any, InsideWeight: Any, OutsideWei
 def _check(ctx: OpContext | InferContext, X: Any, Y: Any, inside: Any, outside: Any) -> None:
     same_shape(ctx, X=X, Y=Y)
     if len(X.shape) < 2:
-        raise ctx.error(f"input X must have at least two dimensions, found shape {tuple(X.shape)}")
+        raise ctx.error(f"input X must have at least two dimensions, found shape {shape_text(X.shape)}")
     if (inside is None) != (outside is None):
         raise ctx.error("inputs InsideWeight and OutsideWeight must be given together, found only one of them")
     if inside is not None:

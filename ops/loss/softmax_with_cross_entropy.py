@@ -9,6 +9,7 @@ from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.loss.labels import check_classes, finite, one_hot, pick
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta
+from fluidtool.shapes import shape_text
 
 
 def _takes_probabilities(ctx: OpContext) -> bool:
@@ -34,12 +35,12 @@ def _expected(logits: Any, axis: int, soft_label: bool) -> tuple[int, ...]:
 def _check(ctx: OpContext | InferContext, logits: Any, label: Any, axis: int, soft_label: bool) -> None:
     rank = len(logits.shape)
     if not -rank <= axis < rank:
-        raise ctx.error(f"axis {axis} is out of range for Logits of shape {tuple(logits.shape)}")
+        raise ctx.error(f"axis {axis} is out of range for Logits of shape {shape_text(logits.shape)}")
     expected = _expected(logits, axis, soft_label)
     if -1 not in (*logits.shape, *label.shape) and tuple(label.shape) != expected:
         raise ctx.error(
-            f"input Label must have shape {expected} for Logits of shape {tuple(logits.shape)} "
-            f"({'soft' if soft_label else 'hard'} labels, axis {axis}), found {tuple(label.shape)}"
+            f"input Label must have shape {expected} for Logits of shape {shape_text(logits.shape)} "
+            f"({'soft' if soft_label else 'hard'} labels, axis {axis}), found {shape_text(label.shape)}"
         )
 
 

@@ -9,6 +9,7 @@ from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.math.sum import merged_rows
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import FLOAT, TensorMeta, required
+from fluidtool.shapes import shape_text
 from fluidtool.tensor import SelectedRows
 
 CLIP_ATTRS: dict[str, Any] = {"min": required(FLOAT), "max": required(FLOAT)}
@@ -39,7 +40,7 @@ def clip_grad(ctx: OpContext, X: Any, Min: Any, Max: Any, Out_grad: Any, *, min:
 def _bounds(ctx: OpContext, Min: Any, Max: Any, low: float, high: float) -> tuple[float, float]:
     for slot, tensor in (("Min", Min), ("Max", Max)):
         if tensor is not None and tensor.size != 1:
-            raise ctx.error(f"{slot} must hold one number, found shape {list(tensor.shape)}")
+            raise ctx.error(f"{slot} must hold one number, found shape {shape_text(tensor.shape)}")
     low = low if Min is None else float(ctx.host(Min).reshape(()))
     high = high if Max is None else float(ctx.host(Max).reshape(()))
     if not low <= high:

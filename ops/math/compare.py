@@ -10,6 +10,7 @@ from fluidtool.ops.math.versions import saved_since, scalar_shape
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import FLOAT, STRING, AttrSpec, TensorMeta
 from fluidtool.proto.enums import VarType
+from fluidtool.shapes import shape_text
 
 ATTRS: dict[str, Any] = {"axis": -1, "force_cpu": False}
 
@@ -131,7 +132,7 @@ def _(ctx: InferContext, Input: TensorMeta, Other: TensorMeta) -> TensorMeta:
 def _close(ctx: OpContext, Input: Any, Other: Any) -> Any:
     if Input.size != Other.size or Input.dtype != Other.dtype:
         raise ctx.error(
-            f"Input {list(Input.shape)} {Input.dtype} and Other {list(Other.shape)} {Other.dtype} "
+            f"Input {shape_text(Input.shape)} {Input.dtype} and Other {shape_text(Other.shape)} {Other.dtype} "
             "must have the same size and data type"
         )
     absolute, relative = _tolerance(ctx, "Atol"), _tolerance(ctx, "Rtol")

@@ -11,6 +11,7 @@ from fluidtool.ops.math.versions import later_attr
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import INT, TensorMeta, or_variable, required
 from fluidtool.ops.traits import Traits
+from fluidtool.shapes import shape_text
 
 CUMSUM_ATTRS: dict[str, Any] = {"axis": or_variable(-1), "exclusive": False, "reverse": False}
 
@@ -47,7 +48,7 @@ def _(context: GradMakerContext) -> list[OpDescription]:
 def _running_sum(ctx: OpContext, x: Any, axis: int, exclusive: bool, reverse: bool) -> Any:
     rank = max(x.ndim, 1)
     if not -rank <= axis < rank:
-        raise ctx.error(f"axis {axis} is out of range for X of shape {list(x.shape)}")
+        raise ctx.error(f"axis {axis} is out of range for X of shape {shape_text(x.shape)}")
     values = x.reshape(x.shape or (1,))
     values = ctx.xp.flip(values, axis) if reverse else values
     out = values.cumsum(axis=axis, dtype=x.dtype)
@@ -79,7 +80,7 @@ def logcumsumexp(ctx: OpContext, X: Any, *, axis: int, flatten: bool, exclusive:
     """
     x, axis = (X.reshape(-1), 0) if flatten else (X, axis)
     if x.ndim and not -x.ndim <= axis < x.ndim:
-        raise ctx.error(f"axis {axis} is out of range for X of shape {list(x.shape)}")
+        raise ctx.error(f"axis {axis} is out of range for X of shape {shape_text(x.shape)}")
     if X.dtype.kind != "f":
         raise ctx.error(f"X must be floating point, found {X.dtype}; insert a cast")
     out = _running_logarithm(ctx.np, ctx.host(x), axis, reverse)
@@ -134,7 +135,7 @@ def logcumsumexp_grad(
 def cumprod(ctx: OpContext, X: Any, *, dim: int, exclusive: bool, reverse: bool) -> Any:
     """The running product along `dim` (Paddle 2.x); exclusive and reverse as in cumsum."""
     if not -X.ndim <= dim < max(X.ndim, 1):
-        raise ctx.error(f"dim {dim} is out of range for X of shape {list(X.shape)}")
+        raise ctx.error(f"dim {dim} is out of range for X of shape {shape_text(X.shape)}")
     if not X.ndim:
         return ctx.xp.ones_like(X) if exclusive else X
     values = ctx.xp.flip(X, dim) if reverse else X
@@ -175,7 +176,7 @@ def cumprod_grad(ctx: OpContext, X: Any, Out: Any, Out_grad: Any, *, dim: int, e
 def increment(ctx: OpContext, X: Any, *, step: float) -> Any:
     """The one number in X plus `step`, taken in the data type of X (increment_op.h)."""
     if X.size != 1:
-        raise ctx.error(f"X must hold one number, found shape {list(X.shape)}")
+        raise ctx.error(f"X must hold one number, found shape {shape_text(X.shape)}")
     return X + X.dtype.type(step)
 
 

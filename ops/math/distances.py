@@ -10,6 +10,7 @@ from fluidtool.ops.math.elementwise_common import aligned, summed_to
 from fluidtool.ops.math.versions import scalar_shape
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta
+from fluidtool.shapes import shape_text
 
 
 @op("l1_norm", inputs="X", outputs="Out")
@@ -48,7 +49,7 @@ def squared_l2_norm_grad(ctx: OpContext, X: Any, Out_grad: Any) -> Any:
 
 def _one_number(ctx: OpContext, Out_grad: Any) -> Any:
     if Out_grad.size != 1:
-        raise ctx.error(f"Out@GRAD must hold one number, found shape {list(Out_grad.shape)}")
+        raise ctx.error(f"Out@GRAD must hold one number, found shape {shape_text(Out_grad.shape)}")
     return Out_grad.reshape(())
 
 
@@ -89,7 +90,7 @@ def _check_rows(ctx: OpContext | InferContext, x: tuple[int, ...], y: tuple[int,
     known = -1 not in x[1:] + y[1:]
     if not (fits and (not known or math.prod(x[1:]) == math.prod(y[1:]))):
         raise ctx.error(
-            f"X and Y must have rows of one length, and Y as many rows as X or one, found {list(x)} and {list(y)}"
+            f"X and Y must have rows of one length, and Y as many rows as X or one, found {shape_text(x)} and {shape_text(y)}"
         )
 
 

@@ -9,6 +9,7 @@ from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.linalg.common import check_square
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import STRING, TensorMeta, required
+from fluidtool.shapes import shape_text, shapes_text
 
 EINSUM_ATTRS: dict[str, Any] = {"equation": required(STRING)}
 
@@ -81,14 +82,14 @@ def multi_dot(ctx: OpContext, X: list[Any]) -> Any:
         raise ctx.error(f"X must hold at least 2 matrices, found {len(X)}")
     if not (all(x.ndim == 2 for x in X[1:-1]) and all(1 <= x.ndim <= 2 for x in X)):
         raise ctx.error(
-            f"X must be matrices, the first and the last perhaps vectors; found shapes {[list(x.shape) for x in X]}"
+            f"X must be matrices, the first and the last perhaps vectors; found shapes {shapes_text(x.shape for x in X)}"
         )
     chain = [
         x.reshape(1, -1) if not i and x.ndim == 1 else x.reshape(-1, 1) if x.ndim == 1 else x for i, x in enumerate(X)
     ]
     for i, (a, b) in enumerate(pairwise(chain)):
         if a.shape[1] != b.shape[0]:
-            raise ctx.error(f"X[{i}] {list(a.shape)} and X[{i + 1}] {list(b.shape)} cannot be multiplied")
+            raise ctx.error(f"X[{i}] {shape_text(a.shape)} and X[{i + 1}] {shape_text(b.shape)} cannot be multiplied")
     shape = (X[0].shape[:-1] if X[0].ndim == 2 else ()) + (X[-1].shape[1:] if X[-1].ndim == 2 else ())
     return _multiplied(chain).reshape(shape)
 

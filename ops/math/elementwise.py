@@ -19,6 +19,7 @@ from fluidtool.ops.math.wiring import wired
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta
 from fluidtool.ops.traits import Traits
+from fluidtool.shapes import shape_text
 from fluidtool.tensor import SelectedRows
 
 SHAPES = Traits(shapes=("X", "Y"))
@@ -85,7 +86,7 @@ def elementwise_mul(ctx: OpContext, X: Any, Y: Any, *, axis: int) -> Any:
     """X * Y, Y broadcast from dimension `axis` of X on; sparse rows X may be multiplied by one number Y."""
     if isinstance(X, SelectedRows):
         if Y.size != 1:
-            raise ctx.error(f"Y must hold one number when X is SelectedRows, found shape {list(Y.shape)}")
+            raise ctx.error(f"Y must hold one number when X is SelectedRows, found shape {shape_text(Y.shape)}")
         return SelectedRows(X.row_ids, X.table_height, X.value * Y.reshape(()).astype(X.value.dtype))
     x, y = aligned(ctx, X, Y, axis)
     return x & y if x.dtype == bool else repeated(ctx.xp, ctx.xp.multiply, x, y)

@@ -7,6 +7,7 @@ from typing import Any
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.math.values import require_tensor
 from fluidtool.ops.schema import USE_MKLDNN, TensorMeta
+from fluidtool.shapes import shape_text
 
 ATTRS: dict[str, Any] = {"axis": -1, "x_data_format": "", "y_data_format": "", **USE_MKLDNN}
 GRAD_LOD = "X->X@GRAD Y->Y@GRAD"
@@ -24,12 +25,14 @@ def aligned_shapes(ctx: OpContext | InferContext, x: Shape, y: Shape, axis: int)
         start = abs(len(x) - len(y)) if axis == -1 else axis
         if not 0 <= start < rank and x and y:
             raise ctx.error(
-                f"axis {axis} is out of range for shapes {list(x)} and {list(y)}: expected -1, or 0 to {rank - 1}"
+                f"axis {axis} is out of range for shapes {shape_text(x)} and {shape_text(y)}: expected -1, or 0 to {rank - 1}"
             )
         x, y = (x, _placed(y, start, rank)) if len(x) > len(y) else (_placed(x, start, rank), y)
     fits = len(x) == len(y) and all(a == b or 1 in (a, b) or -1 in (a, b) for a, b in zip(x, y, strict=True))
     if not fits:
-        raise ctx.error(f"shapes {list(x)} of X and {list(y)} of Y do not broadcast together with axis {axis}")
+        raise ctx.error(
+            f"shapes {shape_text(x)} of X and {shape_text(y)} of Y do not broadcast together with axis {axis}"
+        )
     return x, y
 
 

@@ -14,6 +14,7 @@ from fluidtool.ops.quantize.eight_bits import is_8_bits, stored
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import USE_MKLDNN, TensorMeta, ints
 from fluidtool.ops.traits import Traits
+from fluidtool.shapes import shape_text
 
 Shape = tuple[int, ...]
 
@@ -122,7 +123,7 @@ def _out_shape(
     ctx: OpContext | InferContext, x: Shape, y: Shape, transpose_x: bool, transpose_y: bool, heads: int = 1
 ) -> Shape:
     if not (x and y):
-        raise ctx.error(f"X and Y must have at least 1 dimension, found shapes {list(x)} and {list(y)}")
+        raise ctx.error(f"X and Y must have at least 1 dimension, found shapes {shape_text(x)} and {shape_text(y)}")
     rows = (1, x[0]) if len(x) == 1 else x
     columns = (y[0], 1) if len(y) == 1 else y
     height, inner = (rows[-1], rows[-2]) if transpose_x else (rows[-2], rows[-1])
@@ -131,13 +132,15 @@ def _out_shape(
         other, width = _for_heads(ctx, inner, other, width, heads)
     if inner != other and -1 not in (inner, other):
         raise ctx.error(
-            f"the columns of X {list(x)} ({inner}) and the rows of Y {list(y)} ({other}) must be equal in number; "
+            f"the columns of X {shape_text(x)} ({inner}) and the rows of Y {shape_text(y)} ({other}) must be equal in number; "
             f"transpose_X is {transpose_x}, transpose_Y is {transpose_y}"
         )
     x_batch, y_batch = rows[:-2], columns[:-2]
     unknown = any(size < 0 for size in x_batch + y_batch)
     if not (not x_batch or not y_batch or unknown or prod(x_batch) == prod(y_batch)):
-        raise ctx.error(f"the batches of X {list(x)} and of Y {list(y)} must be equal, or one of them a single matrix")
+        raise ctx.error(
+            f"the batches of X {shape_text(x)} and of Y {shape_text(y)} must be equal, or one of them a single matrix"
+        )
     out = [*(x_batch or y_batch), height, width]
     if len(x) == 1 and out[-2] == 1:
         out.pop(-2)

@@ -11,6 +11,7 @@ from fluidtool.ops.multiply_adds import matmul_multiply_adds
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta
 from fluidtool.ops.traits import Traits
+from fluidtool.shapes import shape_text
 
 Shape = tuple[int, ...]
 
@@ -56,7 +57,7 @@ def _matrices(ctx: OpContext, X: Any, Y: Any) -> tuple[Any, Any]:
     if X.dtype != Y.dtype:
         raise ctx.error(f"X is {X.dtype} and Y is {Y.dtype}; both must be of one data type: insert a cast")
     if not (X.ndim and Y.ndim):
-        raise ctx.error(f"X and Y must have dimensions, found shapes {list(X.shape)} and {list(Y.shape)}")
+        raise ctx.error(f"X and Y must have dimensions, found shapes {shape_text(X.shape)} and {shape_text(Y.shape)}")
     return X.reshape(1, -1) if X.ndim == 1 else X, Y.reshape(-1, 1) if Y.ndim == 1 else Y
 
 
@@ -66,7 +67,7 @@ def _out_shape(ctx: OpContext | InferContext, x: Shape, y: Shape, trans_x: bool,
     inner, other = rows[-1], columns[-2]
     if inner != other and -1 not in (inner, other):
         raise ctx.error(
-            f"the columns of X {list(x)} ({inner}) and the rows of Y {list(y)} ({other}) must be equal in number; "
+            f"the columns of X {shape_text(x)} ({inner}) and the rows of Y {shape_text(y)} ({other}) must be equal in number; "
             f"trans_x is {trans_x}, trans_y is {trans_y}"
         )
     out = _broadcast_batch(ctx, rows, columns)
@@ -81,7 +82,9 @@ def _broadcast_batch(ctx: OpContext | InferContext, x: Shape, y: Shape) -> Shape
     a, b = (1,) * (rank + 2 - len(x)) + x[:-2], (1,) * (rank + 2 - len(y)) + y[:-2]
     fits = all(p == q or 1 in (p, q) or -1 in (p, q) for p, q in zip(a, b, strict=True))
     if not fits:
-        raise ctx.error(f"the batches of matrices of shapes {list(x)} and {list(y)} do not broadcast together")
+        raise ctx.error(
+            f"the batches of matrices of shapes {shape_text(x)} and {shape_text(y)} do not broadcast together"
+        )
     return tuple(q if p == 1 else p if q == 1 else max(p, q) for p, q in zip(a, b, strict=True))
 
 
@@ -107,7 +110,9 @@ def mv_grad(ctx: OpContext, X: Any, Vec: Any, Out_grad: Any) -> dict[str, Any]:
 def _check_vector(ctx: OpContext | InferContext, x: Shape, vec: Shape) -> None:
     fits = len(x) == 2 and len(vec) == 1 and (x[1] == vec[0] or -1 in (x[1], vec[0]))
     if not fits:
-        raise ctx.error(f"X must be a matrix and Vec as long as its rows, found shapes {list(x)} and {list(vec)}")
+        raise ctx.error(
+            f"X must be a matrix and Vec as long as its rows, found shapes {shape_text(x)} and {shape_text(vec)}"
+        )
 
 
 @op(
@@ -135,5 +140,5 @@ def _check_batches(ctx: OpContext | InferContext, x: Shape, y: Shape) -> None:
     fits = len(x) == len(y) == 3 and all(p == q or -1 in (p, q) for p, q in ((x[0], y[0]), (x[2], y[1])))
     if not fits:
         raise ctx.error(
-            f"X must be [batch, rows, inner] and Y [batch, inner, columns], found shapes {list(x)} and {list(y)}"
+            f"X must be (batch, rows, inner) and Y (batch, inner, columns), found shapes {shape_text(x)} and {shape_text(y)}"
         )

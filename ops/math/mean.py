@@ -10,6 +10,7 @@ from fluidtool.ops.math.versions import scalar_shape
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta
 from fluidtool.ops.traits import Traits
+from fluidtool.shapes import shape_text
 
 
 @op("mean", inputs="X", outputs="Out", traits=Traits(gradient_scope=False))
@@ -17,7 +18,7 @@ def mean(ctx: OpContext, X: Any) -> Any:
     """The average of all elements of X (floating point, any shape), shape [1]; from Paddle 2.5 on []."""
     require_tensor(ctx, "X", X)
     if not X.size:
-        raise ctx.error(f"X of shape {list(X.shape)} has no elements")
+        raise ctx.error(f"X of shape {shape_text(X.shape)} has no elements")
     return X.mean(dtype=None if X.dtype.itemsize == 2 else X.dtype).astype(X.dtype).reshape(scalar_shape(ctx))
 
 
@@ -30,5 +31,5 @@ def _(ctx: InferContext, X: TensorMeta) -> TensorMeta:
 def mean_grad(ctx: OpContext, X: Any, Out_grad: Any) -> Any:
     """dX = dOut / size, everywhere."""
     if Out_grad.size != 1:
-        raise ctx.error(f"Out@GRAD must hold one number, found shape {list(Out_grad.shape)}")
+        raise ctx.error(f"Out@GRAD must hold one number, found shape {shape_text(Out_grad.shape)}")
     return ctx.xp.broadcast_to(Out_grad.reshape(()) / X.dtype.type(max(X.size, 1)), X.shape).copy()

@@ -14,6 +14,7 @@ from fluidtool.ops.quantize.eight_bits import is_8_bits, stored, whole_weights
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import USE_MKLDNN, TensorMeta, floats
 from fluidtool.ops.traits import Traits
+from fluidtool.shapes import shape_text
 
 ATTRS: dict[str, Any] = {
     "x_num_col_dims": 1,
@@ -161,12 +162,13 @@ def _check_ranks(
     for slot, shape, cols in (("X", x, x_cols), ("Y", y, y_cols)):
         if not 0 < cols < len(shape):
             raise ctx.error(
-                f"{slot} of shape {list(shape)} must have more than {slot.lower()}_num_col_dims = {cols} dimensions"
+                f"{slot} of shape {shape_text(shape)} must have more than {slot.lower()}_num_col_dims = {cols} dimensions"
             )
 
 
 def _check_inner(ctx: OpContext | InferContext, x: tuple[int, ...], y: tuple[int, ...], inner: int, other: int) -> None:
     if inner != other:
         raise ctx.error(
-            f"X of shape {list(x)} flattens to {inner} columns, Y of shape {list(y)} to {other} rows; they must be equal"
+            f"X of shape {shape_text(x)} flattens to {inner} columns, "
+            f"Y of shape {shape_text(y)} to {other} rows; they must be equal"
         )

@@ -10,6 +10,7 @@ from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.math.wiring import wired
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta
+from fluidtool.shapes import shape_text
 
 
 @activation("exp", LIBRARIES, integers=True)
@@ -192,7 +193,7 @@ def _factor(ctx: OpContext, tensor: Any, factor: float) -> float:
     if tensor is None:
         return factor
     if tensor.size != 1:
-        raise ctx.error(f"FactorTensor must hold one number, found shape {list(tensor.shape)}")
+        raise ctx.error(f"FactorTensor must hold one number, found shape {shape_text(tensor.shape)}")
     return float(ctx.host(tensor).reshape(()))
 
 

@@ -10,6 +10,7 @@ from fluidtool.ops.math.versions import saved_since
 from fluidtool.ops.multiply_adds import rows_multiply_adds
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import USE_MKLDNN, TensorMeta
+from fluidtool.shapes import shape_text
 
 Shape = tuple[int, ...]
 
@@ -40,7 +41,9 @@ def dot_grad(ctx: OpContext, X: Any, Y: Any, Out_grad: Any) -> dict[str, Any]:
 def _check_dot(ctx: OpContext | InferContext, x: Shape, y: Shape) -> None:
     fits = len(x) == len(y) and 1 <= len(x) <= 2 and all(a == b or -1 in (a, b) for a, b in zip(x, y, strict=True))
     if not fits:
-        raise ctx.error(f"X and Y must be vectors, or stacks of them, of one shape; found {list(x)} and {list(y)}")
+        raise ctx.error(
+            f"X and Y must be vectors, or stacks of them, of one shape; found {shape_text(x)} and {shape_text(y)}"
+        )
 
 
 @op("addmm", inputs="Input X Y", outputs="Out", attrs={"Alpha": 1.0, "Beta": 1.0, **USE_MKLDNN})
@@ -77,7 +80,9 @@ def _addmm_shape(ctx: OpContext | InferContext, given: Shape, x: Shape, y: Shape
     out = (x[0], y[1]) if matrices else ()
     fits = matrices and all(a in (1, -1, b) or b == -1 for a, b in zip(given[::-1], out[::-1], strict=False))
     if not fits:
-        raise ctx.error(f"Input {list(given)} must broadcast to the product of matrices X {list(x)} and Y {list(y)}")
+        raise ctx.error(
+            f"Input {shape_text(given)} must broadcast to the product of matrices X {shape_text(x)} and Y {shape_text(y)}"
+        )
     return out
 
 
@@ -146,15 +151,15 @@ def _crossed(ctx: OpContext, a: Any, b: Any, axis: int) -> Any:
 
 def _cross_dim(ctx: OpContext, x: Shape, y: Shape, dim: int) -> int:
     if x != y:
-        raise ctx.error(f"X and Y must have one shape, found {list(x)} and {list(y)}")
+        raise ctx.error(f"X and Y must have one shape, found {shape_text(x)} and {shape_text(y)}")
     if dim == 9:
         if 3 not in x:
-            raise ctx.error(f"X of shape {list(x)} has no dimension of size 3 for a cross product")
+            raise ctx.error(f"X of shape {shape_text(x)} has no dimension of size 3 for a cross product")
         return x.index(3)
     if not -len(x) <= dim < len(x):
-        raise ctx.error(f"dim {dim} is out of range for X of shape {list(x)}")
+        raise ctx.error(f"dim {dim} is out of range for X of shape {shape_text(x)}")
     if x[dim] != 3:
-        raise ctx.error(f"dimension {dim} of X {list(x)} must be of size 3 for a cross product")
+        raise ctx.error(f"dimension {dim} of X {shape_text(x)} must be of size 3 for a cross product")
     return dim % len(x)
 
 
@@ -201,7 +206,8 @@ def _check_bilinear(ctx: OpContext | InferContext, x: Shape, y: Shape, weight: S
     fits = len(x) == len(y) == 2 and len(weight) == 3 and (x[0] == y[0] or -1 in (x[0], y[0]))
     if not (fits and x[1] in (-1, weight[1]) and y[1] in (-1, weight[2])):
         raise ctx.error(
-            f"X [rows, m], Y [rows, n] and Weight [size, m, n] must fit, found {list(x)}, {list(y)}, {list(weight)}"
+            f"X (rows, m), Y (rows, n) and Weight (size, m, n) must fit, "
+            f"found {shape_text(x)}, {shape_text(y)}, {shape_text(weight)}"
         )
 
 
@@ -233,4 +239,6 @@ def fsp_grad(ctx: OpContext, X: Any, Y: Any, Out_grad: Any) -> dict[str, Any]:
 def _check_fsp(ctx: OpContext | InferContext, x: Shape, y: Shape) -> None:
     fits = len(x) == len(y) == 4 and x[2:] == y[2:] and (x[0] == y[0] or -1 in (x[0], y[0]))
     if not fits:
-        raise ctx.error(f"X and Y must both be [batch, channels, height, width], found {list(x)} and {list(y)}")
+        raise ctx.error(
+            f"X and Y must both be (batch, channels, height, width), found {shape_text(x)} and {shape_text(y)}"
+        )

@@ -10,6 +10,7 @@ from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.math.versions import scalar_shape
 from fluidtool.ops.schema import TensorMeta, ints, or_variable
 from fluidtool.proto.enums import VarType
+from fluidtool.shapes import shape_text
 
 ATTRS: dict[str, Any] = {
     "dim": or_variable(ints(0)),
@@ -31,7 +32,7 @@ def reduced_axes(
         return tuple(range(rank))
     for d in dims:
         if not -rank <= d < rank:
-            raise ctx.error(f"dim {list(dims)} is out of range for X of shape {list(shape)}")
+            raise ctx.error(f"dim {list(dims)} is out of range for X of shape {shape_text(shape)}")
     return tuple(sorted({d % rank for d in dims}))
 
 
@@ -47,7 +48,8 @@ def spread(ctx: OpContext, reduced: Any, shape: Shape, axes: Sequence[int]) -> A
     kept = tuple(1 if i in axes else size for i, size in enumerate(shape))
     if reduced.size != prod(kept):
         raise ctx.error(
-            f"a value of shape {list(reduced.shape)} does not belong to X of shape {list(shape)} reduced over {list(axes)}"
+            f"a value of shape {shape_text(reduced.shape)} does not belong "
+            f"to X of shape {shape_text(shape)} reduced over {list(axes)}"
         )
     return reduced.reshape(kept)
 
@@ -70,4 +72,4 @@ def keep_lod(ctx: OpContext, axes: Sequence[int]) -> None:
 def require_elements(ctx: OpContext, X: Any, axes: Sequence[int], what: str) -> None:
     """Raise OperatorError where an empty dimension is to be reduced by an operation that has no neutral value."""
     if not all(X.shape[axis] for axis in axes):
-        raise ctx.error(f"X of shape {list(X.shape)} has no elements to take the {what} of")
+        raise ctx.error(f"X of shape {shape_text(X.shape)} has no elements to take the {what} of")

@@ -8,6 +8,7 @@ from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta
 from fluidtool.proto.enums import VarType
+from fluidtool.shapes import shape_text
 
 ATTRS: dict[str, Any] = {"axis": -1, "dtype": 3}
 
@@ -27,7 +28,7 @@ def cummin(ctx: OpContext, x: Any, *, axis: int, dtype: int) -> dict[str, Any]:
 def _running(ctx: OpContext, x: Any, axis: int, dtype: int, beats: Any) -> dict[str, Any]:
     rank = max(x.ndim, 1)
     if not -rank <= axis < rank:
-        raise ctx.error(f"axis {axis} is out of range for x of shape {list(x.shape)}")
+        raise ctx.error(f"axis {axis} is out of range for x of shape {shape_text(x.shape)}")
     values = ctx.xp.moveaxis(x.reshape(x.shape or (1,)), axis, 0)
     best, place = values[:1], ctx.xp.zeros((1, *values.shape[1:]), ctx.dtype(dtype))
     outs, places = [best], [place]

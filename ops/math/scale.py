@@ -10,6 +10,7 @@ from fluidtool.ops.math.values import require_tensor
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta
 from fluidtool.ops.traits import Traits
+from fluidtool.shapes import shape_text
 from fluidtool.tensor import SelectedRows
 
 
@@ -28,7 +29,7 @@ def scale(ctx: OpContext, X: Any, ScaleTensor: Any, *, scale: float, bias: float
     """
     if ScaleTensor is not None:
         if ScaleTensor.size != 1:
-            raise ctx.error(f"ScaleTensor must hold one number, found shape {list(ScaleTensor.shape)}")
+            raise ctx.error(f"ScaleTensor must hold one number, found shape {shape_text(ScaleTensor.shape)}")
         scale = float(ctx.host(ScaleTensor).reshape(()))
     if isinstance(X, SelectedRows):
         return SelectedRows(X.row_ids, X.table_height, _scaled(X.value, scale, bias, bias_after_scale))
@@ -61,7 +62,7 @@ def _(context: GradMakerContext) -> list[OpDescription]:
 def minus(ctx: OpContext, X: Any, Y: Any) -> Any:
     """X - Y of one shape and data type (minus_op.h)."""
     if X.size != Y.size:
-        raise ctx.error(f"X of shape {list(X.shape)} and Y of shape {list(Y.shape)} must have one shape")
+        raise ctx.error(f"X of shape {shape_text(X.shape)} and Y of shape {shape_text(Y.shape)} must have one shape")
     if X.dtype != Y.dtype:
         raise ctx.error(f"X is {X.dtype} and Y is {Y.dtype}; both must be of one data type")
     return X - Y.reshape(X.shape)

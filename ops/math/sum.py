@@ -10,6 +10,7 @@ from fluidtool.ops.registry import op
 from fluidtool.ops.schema import USE_MKLDNN, TensorMeta
 from fluidtool.ops.traits import Traits
 from fluidtool.proto.enums import VarType
+from fluidtool.shapes import shape_text
 from fluidtool.tensor import LoDTensor, LoDTensorArray, SelectedRows
 
 
@@ -36,7 +37,9 @@ def _sum_dense(ctx: OpContext, dense: list[Any], sparse: list[SelectedRows]) -> 
     total = filled[0]
     for other in filled[1:]:
         if other.size != total.size:
-            raise ctx.error(f"the inputs X must have one shape, found {list(total.shape)} and {list(other.shape)}")
+            raise ctx.error(
+                f"the inputs X must have one shape, found {shape_text(total.shape)} and {shape_text(other.shape)}"
+            )
         if other.dtype != total.dtype:
             raise ctx.error(f"the inputs X must have one dtype, found {total.dtype}, {other.dtype}")
         total = total + (other if other.shape == total.shape else other.reshape(total.shape))
@@ -74,7 +77,7 @@ def merged_rows(ctx: OpContext, parts: list[SelectedRows]) -> SelectedRows:
         if part.table_height != first.table_height or part.value.shape[1:] != first.value.shape[1:]:
             raise ctx.error(
                 f"sparse inputs must be rows of one table, found heights {first.table_height} and {part.table_height}, row "
-                f"shapes {list(first.value.shape[1:])} and {list(part.value.shape[1:])}"
+                f"shapes {shape_text(first.value.shape[1:])} and {shape_text(part.value.shape[1:])}"
             )
     ids = ctx.np.concatenate([part.row_ids for part in filled])
     rows, position = ctx.np.unique(ids, return_inverse=True)

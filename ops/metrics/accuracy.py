@@ -19,7 +19,7 @@ def accuracy(ctx: OpContext, Out: Any, Indices: Any, Label: Any) -> Any:
     """
     if Indices.ndim != 2 or Label.size != len(Indices):
         raise ctx.error(
-            f"inputs Indices [N, k] and Label [N, 1] must agree in N, found {Indices.shape} and {Label.shape}"
+            f"inputs Indices (N, k) and Label (N, 1) must agree in N, found {Indices.shape} and {Label.shape}"
         )
     xp, total, one = ctx.xp, len(Indices), scalar_shape(ctx)
     correct = (Indices == Label.reshape(-1, 1)).any(axis=1).sum()

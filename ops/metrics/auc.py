@@ -65,7 +65,7 @@ def _shape(num_thresholds: int, slide_steps: int) -> tuple[int, ...]:
 def _histograms(ctx: OpContext, Predict: Any, Label: Any, num_thresholds: int) -> tuple[Any, Any]:
     if Predict.ndim != 2 or Label.size != len(Predict):
         raise ctx.error(
-            f"inputs Predict [N, classes] and Label [N, 1] must agree in N, found {Predict.shape} and {Label.shape}"
+            f"inputs Predict (N, classes) and Label (N, 1) must agree in N, found {Predict.shape} and {Label.shape}"
         )
     scores = Predict[:, -1]
     outside = ~((scores >= 0) & (scores <= 1))

@@ -52,7 +52,7 @@ def _padded(ctx: OpContext, slot: str, tokens: Any, lengths: Any) -> tuple[Any, 
             host.ndim == 2 and len(counts) == len(host) and bool(((counts >= 0) & (counts <= host.shape[1])).all())
         ):
             raise ctx.error(
-                f"input {slot} [sequences, length] and its lengths do not fit: shapes {host.shape} and {counts.shape}, "
+                f"input {slot} (sequences, length) and its lengths do not fit: shapes {host.shape} and {counts.shape}, "
                 f"lengths {counts[:12].tolist()}"
             )
         return host, counts

@@ -11,6 +11,7 @@ from fluidtool.ops.nn.precision import require_floating, require_shape, widened
 from fluidtool.ops.nn.windows import UNKNOWN
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta, ints
+from fluidtool.shapes import shape_text
 
 
 def _sizes(ctx: OpContext, OutputShape: Any, rank: int) -> tuple[int, ...]:
@@ -20,7 +21,7 @@ def _sizes(ctx: OpContext, OutputShape: Any, rank: int) -> tuple[int, ...]:
     )
     if not (len(shape) == rank + 2 and min(shape) > 0):
         raise ctx.error(
-            f"the output's shape (OutputShape or output_shape) must be {rank + 2} positive numbers, found {shape}"
+            f"the output's shape (OutputShape or output_shape) must be {rank + 2} positive numbers, found {shape_text(shape)}"
         )
     return tuple(shape[2:])
 
@@ -42,7 +43,7 @@ def _base(ctx: OpContext, sizes: tuple[int, ...], dtype: Any) -> Any:
 
 def _rank(ctx: OpContext | InferContext, shape: tuple[int, ...]) -> int:
     if len(shape) != 3 or tuple(shape[1:]) not in ((2, 3), (3, 4)):
-        raise ctx.error(f"Theta must have shape (N, 2, 3), or (N, 3, 4) for volumes, found {tuple(shape)}")
+        raise ctx.error(f"Theta must have shape (N, 2, 3), or (N, 3, 4) for volumes, found {shape_text(shape)}")
     return shape[1]
 
 

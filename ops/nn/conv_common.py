@@ -25,6 +25,7 @@ from fluidtool.ops.nn.windows import (
 from fluidtool.ops.quantize.eight_bits import is_8_bits, read_scales, scaled_bias, stored, whole_weights
 from fluidtool.ops.schema import TensorMeta
 from fluidtool.records import dataclass
+from fluidtool.shapes import shape_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ def plan_convolution(ctx: OpContext | InferContext, shape: Sequence[int], filter
     if len(shape) not in (4, 5) or len(filter_shape) != len(shape):
         raise ctx.error(
             f"Input must have 4 dimensions (or 5 with depth), and Filter the same number, "
-            f"found {tuple(shape)} and {tuple(filter_shape)}"
+            f"found {shape_text(shape)} and {shape_text(filter_shape)}"
         )
     data_format, groups = ctx.attr("data_format"), ctx.attr("groups")
     if groups <= 0:
@@ -86,12 +87,12 @@ def plan_convolution(ctx: OpContext | InferContext, shape: Sequence[int], filter
     )
     if UNKNOWN not in (channels, filter_shape[1]) and channels != filter_shape[1] * groups:
         raise ctx.error(
-            f"Input {tuple(shape)} ({data_format}) has {channels} channels; Filter {tuple(filter_shape)} with groups {groups} "
-            f"expects {filter_shape[1]} * {groups}"
+            f"Input {shape_text(shape)} ({data_format}) has {channels} channels; Filter {shape_text(filter_shape)} "
+            f"with groups {groups} expects {filter_shape[1]} * {groups}"
         )
     if filter_shape[0] % groups != 0 and filter_shape[0] != UNKNOWN:
         raise ctx.error(
-            f"Filter {tuple(filter_shape)} has {filter_shape[0]} output channels, not a multiple of groups {groups}"
+            f"Filter {shape_text(filter_shape)} has {filter_shape[0]} output channels, not a multiple of groups {groups}"
         )
     counts = windows.output_sizes(sizes)
     require_outputs(ctx, sizes, windows, counts)
@@ -108,7 +109,7 @@ def check_types(ctx: OpContext, Input: Any, Filter: Any) -> None:
 def check_bias(ctx: OpContext | InferContext, Bias: Any, channels: int) -> None:
     """Refuse a bias that is not as long as the output has channels, where both are known."""
     if Bias is not None and UNKNOWN not in (channels, *Bias.shape) and prod(Bias.shape) != channels:
-        raise ctx.error(f"Bias must hold {channels} numbers for this Filter, found shape {tuple(Bias.shape)}")
+        raise ctx.error(f"Bias must hold {channels} numbers for this Filter, found shape {shape_text(Bias.shape)}")
 
 
 def per_channel(bias: Any, rank: int, data_format: str) -> Any:
@@ -212,7 +213,7 @@ def require_plain(ctx: OpContext) -> None:
 def require_like_output(ctx: OpContext, slot: str, grad: Any, shape: tuple[int, ...]) -> None:
     """Refuse a gradient that is not shaped like the output."""
     if tuple(grad.shape) != shape:
-        raise ctx.error(f"{slot} must have the output's shape {shape}, found {tuple(grad.shape)}")
+        raise ctx.error(f"{slot} must have the output's shape {shape_text(shape)}, found {shape_text(grad.shape)}")
 
 
 def bias_grad(out_grad: Any, data_format: str) -> Any:

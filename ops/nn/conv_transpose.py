@@ -31,6 +31,7 @@ from fluidtool.ops.registry import op
 from fluidtool.ops.schema import USE_CUDNN, USE_MKLDNN, TensorMeta, ints, or_variable
 from fluidtool.ops.traits import Traits
 from fluidtool.records import dataclass
+from fluidtool.shapes import shape_text
 
 CONV2D_TRANSPOSE: dict[str, Any] = {
     "is_test": False,
@@ -87,7 +88,7 @@ def plan_transposed(
     if len(shape) not in (4, 5) or len(filter_shape) != len(shape):
         raise ctx.error(
             f"Input must have 4 dimensions (or 5 with depth), and Filter the same number, "
-            f"found {tuple(shape)} and {tuple(filter_shape)}"
+            f"found {shape_text(shape)} and {shape_text(filter_shape)}"
         )
     data_format, groups = ctx.attr("data_format"), ctx.attr("groups")
     if groups <= 0:
@@ -104,11 +105,12 @@ def plan_transposed(
     )
     if UNKNOWN not in (channels, filter_shape[0]) and channels != filter_shape[0]:
         raise ctx.error(
-            f"Input {tuple(shape)} ({data_format}) has {channels} channels; Filter {tuple(filter_shape)} expects {filter_shape[0]}"
+            f"Input {shape_text(shape)} ({data_format}) has {channels} channels; "
+            f"Filter {shape_text(filter_shape)} expects {filter_shape[0]}"
         )
     if channels % groups != 0 and channels != UNKNOWN:
         raise ctx.error(
-            f"Input {tuple(shape)} ({data_format}) has {channels} channels, not a multiple of groups {groups}"
+            f"Input {shape_text(shape)} ({data_format}) has {channels} channels, not a multiple of groups {groups}"
         )
     outputs = _output_sizes(ctx, sizes, windows)
     return TransposedConvolution(windows, groups, data_format, batch, filter_shape[1] * groups, outputs)

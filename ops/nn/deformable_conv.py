@@ -14,6 +14,7 @@ from fluidtool.ops.nn.windows import UNKNOWN, Windows, lay_windows, require_outp
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta, ints
 from fluidtool.records import dataclass
+from fluidtool.shapes import shape_text
 
 DEFORMABLE: dict[str, Any] = {
     "strides": ints(1, 1),
@@ -75,7 +76,9 @@ class Deformable:
 
 def _plan(ctx: OpContext | InferContext, shape: Sequence[int], filter_shape: Sequence[int]) -> Deformable:
     if len(shape) != 4 or len(filter_shape) != 4:
-        raise ctx.error(f"Input and Filter must have 4 dimensions, found {tuple(shape)} and {tuple(filter_shape)}")
+        raise ctx.error(
+            f"Input and Filter must have 4 dimensions, found {shape_text(shape)} and {shape_text(filter_shape)}"
+        )
     sizes = shape[2:]
     windows = lay_windows(
         ctx, sizes, filter_shape[2:], ctx.attr("strides"), ctx.attr("paddings"), dilations=ctx.attr("dilations")
@@ -87,12 +90,12 @@ def _plan(ctx: OpContext | InferContext, shape: Sequence[int], filter_shape: Seq
         )
     if not (shape[1] == UNKNOWN or (shape[1] == filter_shape[1] * groups and shape[1] % deformable_groups == 0)):
         raise ctx.error(
-            f"Input {tuple(shape)} has {shape[1]} channels; Filter {tuple(filter_shape)} with groups {groups} expects "
+            f"Input {shape_text(shape)} has {shape[1]} channels; Filter {shape_text(filter_shape)} with groups {groups} expects "
             f"{filter_shape[1] * groups}, and deformable_groups {deformable_groups} must divide them"
         )
     if filter_shape[0] % groups != 0:
         raise ctx.error(
-            f"Filter {tuple(filter_shape)} has {filter_shape[0]} output channels, not a multiple of groups {groups}"
+            f"Filter {shape_text(filter_shape)} has {filter_shape[0]} output channels, not a multiple of groups {groups}"
         )
     counts = windows.output_sizes(sizes)
     require_outputs(ctx, sizes, windows, counts)

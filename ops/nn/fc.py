@@ -16,6 +16,7 @@ from fluidtool.ops.quantize.eight_bits import is_8_bits, read_scales, stored, wh
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import USE_MKLDNN, TensorMeta, floats
 from fluidtool.ops.traits import Traits
+from fluidtool.shapes import shape_text
 
 PADDING = 4
 """The rows and columns that Paddle's fc_fuse_pass adds to a weight (padding_weights)."""
@@ -26,18 +27,19 @@ def _output_shape(ctx: OpContext | InferContext, shape: Sequence[int], weight: S
     columns = ctx.attr("in_num_col_dims")
     if not 0 < columns < len(shape):
         raise ctx.error(
-            f"attribute in_num_col_dims must be between 1 and {len(shape) - 1} for Input of shape {tuple(shape)}, found {columns}"
+            f"attribute in_num_col_dims must be between 1 and {len(shape) - 1} "
+            f"for Input of shape {shape_text(shape)}, found {columns}"
         )
     if len(weight) != 2:
-        raise ctx.error(f"input W must have 2 dimensions, found shape {tuple(weight)}")
+        raise ctx.error(f"input W must have 2 dimensions, found shape {shape_text(weight)}")
     rows, width = weight
     if ctx.attr("padding_weights"):
         rows, width = rows - PADDING, width - PADDING
     inner = shape[columns:]
     if UNKNOWN not in inner and prod(inner) != rows:
         raise ctx.error(
-            f"input Input of shape {tuple(shape)} has rows of {prod(inner)} elements (in_num_col_dims {columns}), input W of "
-            f"shape {tuple(weight)} expects {rows}"
+            f"input Input of shape {shape_text(shape)} has rows of {prod(inner)} elements (in_num_col_dims {columns}), input W of "
+            f"shape {shape_text(weight)} expects {rows}"
         )
     return (*shape[:columns], width)
 
@@ -45,7 +47,7 @@ def _output_shape(ctx: OpContext | InferContext, shape: Sequence[int], weight: S
 def _require_bias(ctx: OpContext | InferContext, bias: Any, width: int) -> None:
     """Refuse a bias that is not as long as a row of Out, where both are known."""
     if bias is not None and UNKNOWN not in (width, *bias.shape) and prod(bias.shape) != width:
-        raise ctx.error(f"input Bias must hold {width} numbers, found shape {tuple(bias.shape)}")
+        raise ctx.error(f"input Bias must hold {width} numbers, found shape {shape_text(bias.shape)}")
 
 
 def _multiply_adds(op: Operator, shape: Shapes) -> int:

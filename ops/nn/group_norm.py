@@ -10,18 +10,19 @@ from fluidtool.ops.nn.precision import require_floating, require_shape, widened
 from fluidtool.ops.nn.windows import UNKNOWN, channels_back, channels_first, split_shape
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import INT, TensorMeta, required
+from fluidtool.shapes import shape_text
 
 GROUP_NORM: dict[str, Any] = {"epsilon": 1e-05, "groups": required(INT), "data_layout": "NCHW"}
 
 
 def _require_groups(ctx: OpContext | InferContext, shape: tuple[int, ...], groups: int) -> None:
     if len(shape) < 2:
-        raise ctx.error(f"input X must have at least 2 dimensions, found shape {tuple(shape)}")
+        raise ctx.error(f"input X must have at least 2 dimensions, found shape {shape_text(shape)}")
     channels = split_shape(shape, ctx.attr("data_layout"))[1]
     size = -(-channels // max(groups, 1))
     if not (channels == UNKNOWN or (0 < groups <= channels and (groups - 1) * size < channels)):
         raise ctx.error(
-            f"attribute groups must split the {channels} channels of X {tuple(shape)} ({ctx.attr('data_layout')}) into groups "
+            f"attribute groups must split the {channels} channels of X {shape_text(shape)} ({ctx.attr('data_layout')}) into groups "
             f"that are not empty, found {groups}"
         )
 

@@ -10,6 +10,7 @@ from fluidtool.ops.nn.precision import require_rank, require_shape
 from fluidtool.ops.nn.windows import Windows, pad, unpad
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import INTS, TensorMeta, ints, required
+from fluidtool.shapes import shape_text
 
 
 def _windows(ctx: OpContext) -> Windows:
@@ -51,7 +52,7 @@ def im2sequence(ctx: OpContext, X: Any, Y: Any, *, out_stride: list[int]) -> Any
     if Y is not None and images > 1:
         if Y.size != 2 * images:
             raise ctx.error(
-                f"input Y must hold a height and a width for each of the {images} images of X, found shape {tuple(Y.shape)}"
+                f"input Y must hold a height and a width for each of the {images} images of X, found shape {shape_text(Y.shape)}"
             )
         true_sizes = ctx.host(Y).reshape(images, 2).astype("int64")
         grids = [

@@ -14,6 +14,7 @@ from fluidtool.ops.nn.precision import require_shape, widened
 from fluidtool.ops.nn.windows import UNKNOWN, channels_back, channels_first, join_shape, split_shape
 from fluidtool.ops.registry import OpInfo, op
 from fluidtool.ops.schema import TensorMeta, floats
+from fluidtool.shapes import shape_text
 
 INPUTS = "X OutSize? SizeTensor*? Scale?"
 INTERPOLATE: dict[str, Any] = {
@@ -34,12 +35,12 @@ def _check(ctx: OpContext | InferContext, shape: Sequence[int]) -> tuple[int, ..
     """The spatial sizes of X, once its rank and the method fit."""
     methods = METHODS.get(len(shape))
     if methods is None:
-        raise ctx.error(f"input X must have 3 to 5 dimensions, found shape {tuple(shape)}")
+        raise ctx.error(f"input X must have 3 to 5 dimensions, found shape {shape_text(shape)}")
         return ()
     method = ctx.attr("interp_method")
     if method not in methods:
         raise ctx.error(
-            f"attribute interp_method must be {' or '.join(methods)} for X of shape {tuple(shape)}, found {method!r}"
+            f"attribute interp_method must be {' or '.join(methods)} for X of shape {shape_text(shape)}, found {method!r}"
         )
     return split_shape(shape, ctx.attr("data_layout"))[2]
 

@@ -12,6 +12,7 @@ from fluidtool.ops.nn.precision import require_floating, widened
 from fluidtool.ops.nn.windows import UNKNOWN
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta
+from fluidtool.shapes import shape_text
 
 
 def _rows(ctx: OpContext, X: Any, begin_norm_axis: int) -> tuple[int, int]:
@@ -24,7 +25,7 @@ def _rows(ctx: OpContext, X: Any, begin_norm_axis: int) -> tuple[int, int]:
 def _require_axis(ctx: OpContext | InferContext, shape: tuple[int, ...], begin_norm_axis: int) -> None:
     if not 0 < begin_norm_axis < len(shape):
         raise ctx.error(
-            f"attribute begin_norm_axis must be between 1 and {len(shape) - 1} for X of shape {tuple(shape)}, "
+            f"attribute begin_norm_axis must be between 1 and {len(shape) - 1} for X of shape {shape_text(shape)}, "
             f"found {begin_norm_axis}"
         )
 
@@ -33,7 +34,7 @@ def _require_factors(ctx: OpContext | InferContext, row: tuple[int, ...], scale:
     """Refuse factors that are not as long as a row, where both are known."""
     for slot, value in (("Scale", scale), ("Bias", bias)):
         if value is not None and UNKNOWN not in (*row, *value.shape) and prod(value.shape) != prod(row):
-            raise ctx.error(f"input {slot} must hold {prod(row)} numbers, found shape {tuple(value.shape)}")
+            raise ctx.error(f"input {slot} must hold {prod(row)} numbers, found shape {shape_text(value.shape)}")
 
 
 @op(

@@ -34,6 +34,7 @@ from fluidtool.ops.quantize.eight_bits import is_8_bits, saturated
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import INTS, STRING, USE_CUDNN, USE_MKLDNN, TensorMeta, ints, or_variable, required
 from fluidtool.records import dataclass
+from fluidtool.shapes import shape_text
 
 POOL: dict[str, Any] = {
     "pooling_type": required(STRING),
@@ -87,7 +88,7 @@ class Pooling:
 def plan_pooling(ctx: OpContext | InferContext, shape: Sequence[int]) -> Pooling:
     """Read the attributes and check the shape (Paddle 1.8.5 pool_op.cc); raises OperatorError when they cannot work."""
     if len(shape) not in (4, 5):
-        raise ctx.error(f"X must have 4 dimensions (or 5 with depth), found {tuple(shape)}")
+        raise ctx.error(f"X must have 4 dimensions (or 5 with depth), found {shape_text(shape)}")
     kind, data_format, adaptive = ctx.attr("pooling_type"), ctx.attr("data_format"), ctx.attr("adaptive")
     if kind not in ("max", "avg"):
         raise ctx.error(f"attribute pooling_type must be 'max' or 'avg', found {kind!r}")

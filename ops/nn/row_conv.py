@@ -9,6 +9,7 @@ from fluidtool.ops.multiply_adds import rows_multiply_adds
 from fluidtool.ops.nn.precision import require_rank, require_shape
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta
+from fluidtool.shapes import shape_text
 
 
 def _steps_left(ctx: OpContext, X: Any, Filter: Any) -> tuple[Any, Any]:
@@ -20,7 +21,7 @@ def _steps_left(ctx: OpContext, X: Any, Filter: Any) -> tuple[Any, Any]:
         require_rank(ctx, "X", X, 3)
         return X, ctx.xp.arange(X.shape[1], 0, -1)
     if len(lod) != 1 or X.ndim != 2:
-        raise ctx.error(f"input X must be [steps, width] with a LoD of one level, found {X.shape} and {lod}")
+        raise ctx.error(f"input X must be (steps, width) with a LoD of one level, found {X.shape} and {lod}")
     left = [end - step for start, end in zip(lod[0], lod[0][1:], strict=False) for step in range(start, end)]
     return X[None], ctx.array(ctx.np.asarray(left, dtype="int64"))
 
@@ -68,9 +69,11 @@ def _(ctx: InferContext, X: TensorMeta, Filter: TensorMeta, Out_grad: TensorMeta
 
 def _require_shift(ctx: OpContext | InferContext, x: tuple[int, ...], y: tuple[int, ...]) -> None:
     if not (len(x) == 2 and len(y) == 2 and (x[0] == y[0] or -1 in (x[0], y[0]))):
-        raise ctx.error(f"inputs X and Y must be [batch, width] with one batch size, found {tuple(x)} and {tuple(y)}")
+        raise ctx.error(
+            f"inputs X and Y must be (batch, width) with one batch size, found {shape_text(x)} and {shape_text(y)}"
+        )
     if not (-1 in (x[1], y[1]) or (y[1] % 2 == 1 and y[1] <= x[1])):
-        raise ctx.error(f"input Y must have an odd width of at most {x[1]}, the width of X, found {tuple(y)}")
+        raise ctx.error(f"input Y must have an odd width of at most {x[1]}, the width of X, found {shape_text(y)}")
 
 
 @op("conv_shift", inputs="X Y", outputs="Out", lod="X")

@@ -11,6 +11,7 @@ from fluidtool.ops.nn.precision import require_rank, require_shape
 from fluidtool.ops.nn.windows import UNKNOWN, Windows, pad, require_outputs, unpad
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import INTS, TensorMeta, required
+from fluidtool.shapes import shape_text
 
 UNFOLD: dict[str, Any] = {
     "kernel_sizes": required(INTS),
@@ -88,17 +89,17 @@ def unfold_grad(ctx: OpContext, X: Any, Y_grad: Any) -> Any:
 def _fold_plan(ctx: OpContext | InferContext, shape: Sequence[int]) -> tuple[Windows, tuple[int, ...], tuple[int, ...]]:
     """(windows, their counts, output sizes) of `fold` for X of this shape."""
     if len(shape) != 3:
-        raise ctx.error(f"input X must have 3 dimensions, found shape {tuple(shape)}")
+        raise ctx.error(f"input X must have 3 dimensions, found shape {shape_text(shape)}")
     sizes = tuple(ctx.attr("output_sizes"))
     if len(sizes) != 2:
         raise ctx.error(f"attribute output_sizes must be 2 numbers, found {list(sizes)}")
     windows, counts = _windows(ctx, sizes)
     kernel = prod(windows.kernel)
     if shape[1] != UNKNOWN and shape[1] % kernel != 0:
-        raise ctx.error(f"input X {tuple(shape)} must have a multiple of {kernel} rows, the cells of a kernel")
+        raise ctx.error(f"input X {shape_text(shape)} must have a multiple of {kernel} rows, the cells of a kernel")
     if shape[2] not in (UNKNOWN, prod(counts)):
         raise ctx.error(
-            f"input X {tuple(shape)} must have {prod(counts)} columns: output_sizes {list(sizes)} have {counts} windows"
+            f"input X {shape_text(shape)} must have {prod(counts)} columns: output_sizes {list(sizes)} have {counts} windows"
         )
     return windows, counts, sizes
 

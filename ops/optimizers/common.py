@@ -10,6 +10,7 @@ from fluidtool.ops.embedding.rows import check_rows, merge_rows
 from fluidtool.ops.registry import OpInfo
 from fluidtool.ops.schema import TensorMeta
 from fluidtool.proto.enums import VarType
+from fluidtool.shapes import shape_text
 from fluidtool.tensor import SelectedRows
 
 DENSE = VarType.LOD_TENSOR
@@ -54,7 +55,9 @@ def check_shapes(ctx: OpContext | InferContext, **inputs: Any) -> None:
     for slot, shape in others:
         fits = len(shape) == len(base) and all(a == b or -1 in (a, b) for a, b in zip(base, shape, strict=True))
         if not fits:
-            raise ctx.error(f"inputs {first} and {slot} must have the same shape, found {base} and {shape}")
+            raise ctx.error(
+                f"inputs {first} and {slot} must have the same shape, found {shape_text(base)} and {shape_text(shape)}"
+            )
 
 
 def number(ctx: OpContext, value: Any, like: Any, slot: str = "LearningRate") -> Any:
@@ -96,8 +99,8 @@ def check_gradient(ctx: OpContext, Param: Any, Grad: Any) -> None:
     check_rows(ctx, Grad, "input Grad", len(Param))
     if tuple(Grad.value.shape[1:]) != tuple(Param.shape[1:]):
         raise ctx.error(
-            f"input Grad (SelectedRows) must have rows of shape {tuple(Param.shape[1:])} like Param, "
-            f"found {tuple(Grad.value.shape[1:])}"
+            f"input Grad (SelectedRows) must have rows of shape {shape_text(Param.shape[1:])} like Param, "
+            f"found {shape_text(Grad.value.shape[1:])}"
         )
 
 

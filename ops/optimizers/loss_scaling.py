@@ -8,6 +8,7 @@ from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import FLOAT, INT, TensorMeta, required
 from fluidtool.proto.enums import VarType
+from fluidtool.shapes import shape_text
 
 
 @op("check_finite_and_unscale", inputs="X* Scale", outputs="Out* FoundInfinite")
@@ -17,7 +18,7 @@ def check_finite_and_unscale(ctx: OpContext, X: list[Any], Scale: Any) -> dict[s
     Paddle 2.6.2 check_finite_and_unscale_kernel.cc: the first such X and what follows it are multiplied with 0.
     """
     if Scale.size != 1:
-        raise ctx.error(f"Scale must hold one number, found shape {list(Scale.shape)}")
+        raise ctx.error(f"Scale must hold one number, found shape {shape_text(Scale.shape)}")
     out, found = [], False
     for x in X:
         found = found or not bool(ctx.xp.isfinite(x).all())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
+from fluidtool.shapes import shape_text
 from fluidtool.tensor import LoDTensor
 
 TIES_TO_EVEN, TIES_AWAY_FROM_ZERO = 0, 1  # round_type of Paddle 2.3 and later
@@ -23,7 +24,7 @@ def check_axis(ctx: OpContext | InferContext, X: Any, quant_axis: int) -> None:
     rank = len(X.shape)
     if not (quant_axis in (0, 1) and quant_axis < rank):
         raise ctx.error(
-            f"attribute quant_axis must be 0 or 1 and a dimension of X (shape {tuple(X.shape)}), found {quant_axis}"
+            f"attribute quant_axis must be 0 or 1 and a dimension of X (shape {shape_text(X.shape)}), found {quant_axis}"
         )
 
 

@@ -17,6 +17,7 @@ from fluidtool.ops.tensor.fill import (
     shape_meta,
 )
 from fluidtool.proto.enums import VarType
+from fluidtool.shapes import shape_text
 from fluidtool.tensor import var_type_of
 
 UNIFORM: dict[str, Any] = {
@@ -317,7 +318,7 @@ for _info in (uniform_random_inplace, gaussian_inplace, exponential, poisson):
 def dirichlet(ctx: OpContext, Alpha: Any) -> Any:
     """A draw from the Dirichlet distribution of each row of concentrations [..., n] (Paddle 2.6.2 dirichlet_kernel.cc)."""
     if not Alpha.ndim or not bool((Alpha > 0).all()):
-        raise ctx.error(f"Alpha must hold rows of positive numbers, found shape {list(Alpha.shape)}")
+        raise ctx.error(f"Alpha must hold rows of positive numbers, found shape {shape_text(Alpha.shape)}")
     drawn = ctx.generator(0).standard_gamma(Alpha)
     return (drawn / drawn.sum(axis=-1, keepdims=True)).astype(Alpha.dtype)
 

@@ -83,7 +83,7 @@ def sampling_id(ctx: OpContext, X: Any, *, min: float, max: float, seed: int) ->
     A number drawn from [min, max) falls into one of the cumulated probabilities (Paddle 1.8.5 sampling_id_op.h).
     """
     if X.ndim != 2 or X.shape[1] <= 0:
-        raise ctx.error(f"X must have the shape [rows, places], found {X.shape}")
+        raise ctx.error(f"X must have the shape (rows, places), found {X.shape}")
     if not min < max:
         raise ctx.error(f"max must be above min, found [{min}, {max})")
     drawn = ctx.generator(seed).uniform(min, max, len(X)).astype(X.dtype)

@@ -9,6 +9,7 @@ from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import INTS, TensorMeta, required
 from fluidtool.proto.enums import VarType
+from fluidtool.shapes import shape_text
 
 SEED_LIMIT = 2**31 - 1
 
@@ -47,10 +48,10 @@ def random_crop(ctx: OpContext, *, shape: list[int]) -> Any:
     x = ctx.value("X").array
     batch = x.ndim - len(shape)
     if batch < 0:
-        raise ctx.error(f"shape {list(shape)} has more dimensions than X of shape {list(x.shape)}")
+        raise ctx.error(f"shape {shape_text(shape)} has more dimensions than X of shape {shape_text(x.shape)}")
     if not all(0 < size <= whole for size, whole in zip(shape, x.shape[batch:], strict=True)):
         raise ctx.error(
-            f"shape {list(shape)} must be positive and fit into {list(x.shape[batch:])}, the last sizes of X"
+            f"shape {shape_text(shape)} must be positive and fit into {shape_text(x.shape[batch:])}, the last sizes of X"
         )
     generator, count = _generator(ctx), prod(x.shape[:batch])
     rows = x.reshape((count, *x.shape[batch:]))

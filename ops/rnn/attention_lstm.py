@@ -11,6 +11,7 @@ from fluidtool.ops.rnn.lstm_cell import LstmCell
 from fluidtool.ops.rnn.lstm_layer import check_initial
 from fluidtool.ops.rnn.packing import Packing, pack_sequences
 from fluidtool.ops.schema import TensorMeta
+from fluidtool.shapes import shape_text
 
 
 def _check(
@@ -19,14 +20,14 @@ def _check(
     """The hidden size; raises OperatorError when the shapes do not fit."""
     x, weight = tuple(X.shape), tuple(LSTMWeight.shape)
     if len(x) != 2 or len(weight) != 2 or weight[1] % 4 or weight[0] != x[1] + weight[1] // 4:
-        raise ctx.error(f"input LSTMWeight must be [D + M, 4 * D] for X [rows, M], found shapes {weight} and {x}")
+        raise ctx.error(f"input LSTMWeight must be (D + M, 4 * D) for X (rows, M), found shapes {weight} and {x}")
     size = int(weight[1] // 4)
     for slot, value, expected in (
         ("LSTMBias", LSTMBias, (1, 4 * size)),
         ("AttentionWeight", AttentionWeight, (x[1] + size, 1)),
     ):
         if tuple(value.shape) != expected:
-            raise ctx.error(f"input {slot} must have shape {expected}, found {tuple(value.shape)}")
+            raise ctx.error(f"input {slot} must have shape {expected}, found {shape_text(value.shape)}")
     return size
 
 

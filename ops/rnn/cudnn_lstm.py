@@ -12,6 +12,7 @@ from fluidtool.ops.registry import op
 from fluidtool.ops.rnn.stack import Stack, dropout_masks, packings, run_stack, sequence_lengths, stack_gradients
 from fluidtool.ops.rnn.stacked_layers import LayerWeights, LstmLayer
 from fluidtool.ops.schema import TensorMeta
+from fluidtool.shapes import shape_text, shapes_text
 from fluidtool.tensor import LoDTensor
 
 
@@ -28,7 +29,9 @@ def _parts(ctx: OpContext, W: Any, WeightList: list[Any], shapes: list[tuple[int
     if WeightList:
         found = [tuple(part.shape) for part in WeightList]
         if found != shapes:
-            raise ctx.error(f"input WeightList must hold arrays of the shapes {shapes} for {text}; found {found}")
+            raise ctx.error(
+                f"input WeightList must hold arrays of the shapes {shapes_text(shapes)} for {text}; found {shapes_text(found)}"
+            )
         return WeightList
     if W is None:
         raise ctx.error("names no variable for its input W, nor for WeightList")
@@ -67,13 +70,13 @@ def _make_stack(
 ) -> Stack:
     directions = 2 if is_bidirec else 1
     if Input.ndim != 3:
-        raise ctx.error(f"input Input must be [steps, sequences, features], found shape {Input.shape}")
+        raise ctx.error(f"input Input must be (steps, sequences, features), found shape {Input.shape}")
     steps, sequences, features = Input.shape
     size = InitH.shape[-1]
     expected = (layers * directions, sequences, size)
     found = (tuple(InitH.shape), tuple(InitC.shape))
     if found != (expected, expected):
-        raise ctx.error(f"inputs InitH and InitC must have shape {expected}, found {found}")
+        raise ctx.error(f"inputs InitH and InitC must have shape {shape_text(expected)}, found {shapes_text(found)}")
     weights = _weights(ctx, W, WeightList, features, size, layers, directions)
     lengths = None if SequenceLength is None else sequence_lengths(ctx, SequenceLength, steps, sequences)
     return Stack(LstmLayer(), weights, packings(ctx, steps, sequences, lengths, directions), masks)
@@ -150,7 +153,7 @@ def _(
     hidden_size: int,
 ) -> dict[str, TensorMeta]:
     if Input.rank != 3:
-        raise ctx.error(f"input Input must be [steps, sequences, features], found shape {Input.shape}")
+        raise ctx.error(f"input Input must be (steps, sequences, features), found shape {Input.shape}")
     width = hidden_size * (2 if is_bidirec else 1)
     states = {"last_h": InitH, "last_c": InitC, "LastH": InitH, "LastC": InitC}
     return {"Out": Input.with_shape((*Input.shape[:2], width)), **states}

@@ -7,6 +7,7 @@ from typing import Any
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.rnn.activations import Activation
 from fluidtool.records import dataclass
+from fluidtool.shapes import shape_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +88,12 @@ def check_gru_shapes(
     """The hidden size of Weight [size, 3 * size]; raises OperatorError when Input or Bias does not fit it."""
     weight, given = tuple(Weight.shape), tuple(Input.shape)
     if len(weight) != 2 or weight[1] != 3 * weight[0]:
-        raise ctx.error(f"input {weight_slot} must be [hidden size, 3 * hidden size], found shape {weight}")
+        raise ctx.error(f"input {weight_slot} must be (hidden size, 3 * hidden size), found shape {weight}")
     width = weight[1]
     if len(given) != 2 or given[1] not in (width, -1):
         raise ctx.error(
             f"input {input_slot} must have {width} columns for {weight_slot} of shape {weight}, found shape {given}"
         )
     if Bias is not None and tuple(Bias.shape) != (1, width):
-        raise ctx.error(f"input Bias must have shape (1, {width}), found {tuple(Bias.shape)}")
+        raise ctx.error(f"input Bias must have shape (1, {width}), found {shape_text(Bias.shape)}")
     return int(weight[0])

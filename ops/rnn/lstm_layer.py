@@ -10,6 +10,7 @@ from fluidtool.ops.rnn.activations import activation
 from fluidtool.ops.rnn.lstm_cell import LstmCell
 from fluidtool.ops.rnn.packing import Packing
 from fluidtool.records import dataclass
+from fluidtool.shapes import shape_text
 from fluidtool.tensor import CPUPlace
 
 LANES = 8
@@ -154,7 +155,7 @@ def check_initial(ctx: OpContext, sequences: int, slot: str, value: Any, width: 
     """Raise OperatorError unless an initial state is absent or [sequences, width]."""
     if value is not None and tuple(value.shape) != (sequences, width):
         raise ctx.error(
-            f"input {slot} must have one row per sequence, shape {(sequences, width)}, found {tuple(value.shape)}"
+            f"input {slot} must have one row per sequence, shape {shape_text((sequences, width))}, found {shape_text(value.shape)}"
         )
 
 
@@ -176,12 +177,14 @@ def check_gate_shapes(
     """The hidden size of Input [rows, 4 * size]; raises OperatorError when Weight or Bias does not fit it."""
     shape, weight, bias = tuple(Input.shape), tuple(Weight.shape), tuple(Bias.shape)
     if len(shape) != 2 or shape[1] % 4 or shape[1] == 0:
-        raise ctx.error(f"input Input must be [rows, 4 * hidden size], found shape {shape}")
+        raise ctx.error(f"input Input must be (rows, 4 * hidden size), found shape {shape_text(shape)}")
     size = shape[1] // 4
     if shape[1] > 0:
         expected = (size if fed_back is None else fed_back, 4 * size)
         if weight != expected:
-            raise ctx.error(f"input {weight_slot} must have shape {expected} for gates of {shape}, found {weight}")
+            raise ctx.error(
+                f"input {weight_slot} must have shape {expected} for gates of {shape_text(shape)}, found {weight}"
+            )
         width = (7 if use_peepholes else 4) * size
         if bias != (1, width):
             raise ctx.error(f"input Bias must have shape (1, {width}) with use_peepholes={use_peepholes}, found {bias}")

@@ -20,13 +20,16 @@ from fluidtool.ops.rnn.lstm_layer import (
 )
 from fluidtool.ops.rnn.packing import pack_sequences
 from fluidtool.ops.schema import TensorMeta
+from fluidtool.shapes import shape_text
 
 
 def check_projection(ctx: OpContext | InferContext, ProjWeight: Any, size: int) -> None:
     """Raise what `ctx.error` makes unless the projection has the rows of the hidden state."""
     shape = tuple(ProjWeight.shape)
     if len(shape) != 2 or (size > 0 and shape[0] != size):
-        raise ctx.error(f"input ProjWeight must be [hidden size {size}, projection size], found shape {shape}")
+        raise ctx.error(
+            f"input ProjWeight must be (hidden size {size}, projection size), found shape {shape_text(shape)}"
+        )
 
 
 def _projection_activation(ctx: OpContext, proj_activation: str, cell_activation: str) -> Activation:

@@ -12,6 +12,7 @@ from fluidtool.ops.rnn.stack import Stack, dropout_masks, packings, run_stack, s
 from fluidtool.ops.rnn.stacked_layers import GruLayer, Layer, LayerWeights, LstmLayer, PlainLayer
 from fluidtool.ops.schema import TensorMeta
 from fluidtool.proto.enums import VarType
+from fluidtool.shapes import shape_text, shapes_text
 
 KINDS: dict[str, Layer] = {
     "LSTM": LstmLayer(),
@@ -70,7 +71,7 @@ def _make_stack(
         raise ctx.error(f"attribute mode must be one of {', '.join(KINDS)}, found {mode!r}")
     assert kind is not None
     if Input.ndim != 3:
-        raise ctx.error(f"input Input must be [steps, sequences, features], found shape {Input.shape}")
+        raise ctx.error(f"input Input must be (steps, sequences, features), found shape {Input.shape}")
     steps, sequences = Input.shape[:2]
     directions = 2 if is_bidirec else 1
     layers = _weights(ctx, WeightList, kind, num_layers, directions)
@@ -78,7 +79,7 @@ def _make_stack(
     expected = (num_layers * directions, sequences, layers[0][0].recurrent.shape[1])
     found = [tuple(state.shape) for state in PreState]
     if found != [expected] * states:
-        raise ctx.error(f"input PreState must be {states} of shape {expected}, found {found}")
+        raise ctx.error(f"input PreState must be {states} of shape {shape_text(expected)}, found {shapes_text(found)}")
     width = layers[0][0].inputs.shape[1]
     if Input.shape[2] != width:
         raise ctx.error(f"input Input must have {width} features, found shape {Input.shape}")
@@ -141,7 +142,7 @@ def _(
     hidden_size: int,
 ) -> dict[str, Any]:
     if Input.rank != 3:
-        raise ctx.error(f"input Input must be [steps, sequences, features], found shape {Input.shape}")
+        raise ctx.error(f"input Input must be (steps, sequences, features), found shape {Input.shape}")
     width = hidden_size * (2 if is_bidirec else 1)
     return {
         "Out": Input.with_shape((*Input.shape[:2], width)),

@@ -10,6 +10,7 @@ from fluidtool.ops.registry import op
 from fluidtool.ops.rnn.activations import FULL_SIGMOID, IDENTITY, RELU, TANH, Activation, full_sigmoid
 from fluidtool.ops.rnn.gru_cell import GruCell, GruWeights, check_gru_shapes
 from fluidtool.ops.schema import TensorMeta
+from fluidtool.shapes import shape_text
 
 BY_NUMBER = (IDENTITY, FULL_SIGMOID, TANH, RELU)
 
@@ -31,7 +32,7 @@ def _check_previous(ctx: OpContext | InferContext, slot: str, previous: Any, row
     shape = tuple(previous.shape)
     fits = len(shape) == 2 and shape[1] in (size, -1) and (shape[0] == rows or -1 in (shape[0], rows))
     if not fits:
-        raise ctx.error(f"input {slot} must have shape {(rows, size)}, found {shape}")
+        raise ctx.error(f"input {slot} must have shape {shape_text((rows, size))}, found {shape_text(shape)}")
 
 
 @op(

@@ -10,6 +10,7 @@ from fluidtool.ops.gradient import GradMakerContext, OpDescription
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import INT, TensorMeta, required
 from fluidtool.ops.sequence.picking import offsets_of, ranges, sequence_offsets, single_level
+from fluidtool.shapes import shapes_text
 from fluidtool.tensor.lod import LoD
 
 
@@ -49,7 +50,9 @@ def _concatenated(ctx: OpContext, X: list[Any]) -> tuple[LoD, list[Any]]:
     if not X:
         raise ctx.error("input X has no variables")
     if len({x.shape[1:] for x in X}) != 1:
-        raise ctx.error(f"the inputs must agree in all but the first dimension, found {[x.shape for x in X]}")
+        raise ctx.error(
+            f"the inputs must agree in all but the first dimension, found {shapes_text(x.shape for x in X)}"
+        )
     lengths = [np.diff(single_level(ctx, "X", x.shape[0], k)) for k, x in enumerate(X)]
     counts = [len(sizes) for sizes in lengths]
     if len(set(counts)) != 1:

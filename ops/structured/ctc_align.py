@@ -62,7 +62,7 @@ def _align_padded(
     if Input.ndim != 2 or InputLength is None or InputLength.size != len(Input):
         found = "none" if InputLength is None else InputLength.shape
         raise ctx.error(
-            "input Input needs a LoD, or must be [N, longest] with an input InputLength of N numbers; "
+            "input Input needs a LoD, or must be (N, longest) with an input InputLength of N numbers; "
             f"found Input of shape {Input.shape} without LoD and InputLength {found}"
         )
     lengths = InputLength.reshape(-1, 1)

@@ -53,6 +53,6 @@ def check_crf_shapes(ctx: OpContext | InferContext, Emission: Any, Transition: A
     fits = len(transition) == 2 and len(set(known)) <= 1 and (-1 in transition or transition[0] == transition[1] + 2)
     if not fits:
         raise ctx.error(
-            f"input Transition must be [tags + 2, tags] with the {emission[-1]} tags of Emission, found {transition}"
+            f"input Transition must be (tags + 2, tags) with the {emission[-1]} tags of Emission, found {transition}"
         )
     return int(emission[-1])

@@ -9,6 +9,7 @@ from fluidtool.ops.registry import op
 from fluidtool.ops.rnn.packing import Packing, pack_runs
 from fluidtool.ops.schema import TensorMeta
 from fluidtool.proto.enums import VarType
+from fluidtool.shapes import shape_text
 
 
 def best_path(xp: Any, packing: Packing, scores: Any, start: Any, between: Any, stop: Any) -> tuple[Any, Any]:
@@ -42,7 +43,7 @@ def _check(ctx: OpContext | InferContext, Input: Any, Transition: Any) -> int:
     fits = len(shape) == 3 and transition == (tags, tags) and shape[2] in (tags, -1) and tags > 0
     if not fits:
         raise ctx.error(
-            f"input Input [N, longest, tags] must fit Transition [tags, tags], found {shape} and {transition}"
+            f"input Input (N, longest, tags) must fit Transition (tags, tags), found {shape_text(shape)} and {transition}"
         )
     return int(tags)
 

@@ -68,7 +68,7 @@ def warpctc(
     if LogitsLength is not None and LabelLength is not None:
         if Logits.ndim != 3 or Label.ndim < 2 or Label.shape[0] != Logits.shape[1]:
             raise ctx.error(
-                "with LogitsLength, input Logits must be [longest, N, classes] and Label [N, longest label]; "
+                "with LogitsLength, input Logits must be (longest, N, classes) and Label (N, longest label); "
                 f"found shapes {Logits.shape} and {Label.shape}"
             )
         longest, sequences = Logits.shape[:2]
@@ -77,11 +77,11 @@ def warpctc(
         label_lengths = _checked_lengths(ctx, "LabelLength", LabelLength, sequences, labels.shape[1])
     else:
         if Logits.ndim != 2:
-            raise ctx.error(f"input Logits with a LoD must be [rows, classes], found shape {Logits.shape}")
+            raise ctx.error(f"input Logits with a LoD must be (rows, classes), found shape {Logits.shape}")
         logits, lengths = _padded(ctx, Logits, _row_bounds(ctx, "Logits", len(Logits)))
         bounds = _row_bounds(ctx, "Label", len(Label))
         if Label.size != len(Label):
-            raise ctx.error(f"input Label must be [rows, 1], found shape {Label.shape}")
+            raise ctx.error(f"input Label must be (rows, 1), found shape {Label.shape}")
         label_lengths = np.diff(bounds)
         if len(lengths) != len(label_lengths):
             raise ctx.error(

@@ -9,6 +9,7 @@ from typing import Any
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.schema import TensorMeta
 from fluidtool.proto.enums import VarType
+from fluidtool.shapes import shape_text
 from fluidtool.tensor import LoDTensor, SelectedRows
 
 Context = OpContext | InferContext
@@ -60,7 +61,9 @@ def allocatable(ctx: OpContext, shape: Sequence[int]) -> tuple[int, ...]:
     """The shape; fails if no machine could hold such a tensor."""
     count = prod(int(size) for size in shape)
     if count > MOST_ELEMENTS:
-        raise ctx.error(f"the output would have {count} elements, of shape {list(shape)}, which does not fit in memory")
+        raise ctx.error(
+            f"the output would have {count} elements, of shape {shape_text(shape)}, which does not fit in memory"
+        )
     return tuple(shape)
 
 

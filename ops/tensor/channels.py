@@ -9,11 +9,12 @@ from fluidtool.ops.math.versions import later_attr
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import INT, TensorMeta, long, required
 from fluidtool.ops.tensor.arguments import Context
+from fluidtool.shapes import shape_text
 
 
 def _channels_first(ctx: Context, X: Any, slot: str = "X") -> bool:
     if len(X.shape) != 4:
-        raise ctx.error(f"{slot} must have four dimensions, found shape {list(X.shape)}")
+        raise ctx.error(f"{slot} must have four dimensions, found shape {shape_text(X.shape)}")
     layout = later_attr(ctx, "data_format", "NCHW")
     if layout not in ("NCHW", "NHWC", "AnyLayout"):
         raise ctx.error(f"data_format must be NCHW or NHWC, found {layout!r}")
@@ -122,7 +123,7 @@ def shuffle_channel(ctx: OpContext, X: Any, *, group: int) -> Any:
 @shuffle_channel.infer
 def _(ctx: InferContext, X: TensorMeta, *, group: int) -> TensorMeta:
     if X.rank != 4:
-        raise ctx.error(f"X must have four dimensions, found shape {list(X.shape)}")
+        raise ctx.error(f"X must have four dimensions, found shape {shape_text(X.shape)}")
     return X.with_lod_level(0)
 
 
@@ -148,7 +149,7 @@ def _(ctx: InferContext, X: TensorMeta) -> TensorMeta:
 
 def _depth_shape(ctx: Context, X: Any, blocksize: int) -> tuple[int, int, int, int]:
     if len(X.shape) != 4:
-        raise ctx.error(f"X must have four dimensions, found shape {list(X.shape)}")
+        raise ctx.error(f"X must have four dimensions, found shape {shape_text(X.shape)}")
     if blocksize <= 1:
         raise ctx.error(f"blocksize must be above 1, found {blocksize}")
     n, c, h, w = X.shape

@@ -12,6 +12,7 @@ from fluidtool.ops.registry import op
 from fluidtool.ops.schema import INT, USE_MKLDNN, TensorMeta, ints, required
 from fluidtool.ops.tensor.arguments import Context, axis_in, number, same_dtype
 from fluidtool.ops.traits import Traits
+from fluidtool.shapes import shape_text, shapes_text
 from fluidtool.tensor import lengths_to_offsets, offsets_to_lengths
 
 
@@ -24,7 +25,9 @@ def joined_shape(ctx: Context, shapes: Sequence[Sequence[int]], axis: int) -> tu
     out = list(shapes[0])
     for i, shape in enumerate(shapes[1:], 1):
         if len(shape) != len(out):
-            raise ctx.error(f"X[{i}] of shape {list(shape)} and X[0] of shape {list(shapes[0])} differ in rank")
+            raise ctx.error(
+                f"X[{i}] of shape {shape_text(shape)} and X[0] of shape {shape_text(shapes[0])} differ in rank"
+            )
         for j, size in enumerate(shape):
             if j == axis:
                 out[j] = -1 if size < 0 or out[j] < 0 else out[j] + size
@@ -33,7 +36,7 @@ def joined_shape(ctx: Context, shapes: Sequence[Sequence[int]], axis: int) -> tu
             else:
                 if size not in (out[j], -1):
                     raise ctx.error(
-                        f"X[{i}] of shape {list(shape)} and X[0] of shape {list(shapes[0])} differ at axis {j}; "
+                        f"X[{i}] of shape {shape_text(shape)} and X[0] of shape {shape_text(shapes[0])} differ at axis {j}; "
                         f"only axis {axis} may differ"
                     )
     return tuple(out)
@@ -179,7 +182,7 @@ def stack(ctx: OpContext, X: list[Any], *, axis: int) -> Any:
         raise ctx.error("X must have at least one tensor")
     shapes = [tuple(x.shape) for x in X]
     if len(set(shapes)) != 1:
-        raise ctx.error(f"the tensors of X must have one shape, found {sorted(set(shapes))}")
+        raise ctx.error(f"the tensors of X must have one shape, found {shapes_text(sorted(set(shapes)))}")
     same_dtype(ctx, X[0], X, "the tensors of X")
     ctx.set_lod("Y", ctx.lod("X"))
     return ctx.xp.stack(X, axis=axis_in(ctx, axis, X[0].ndim + 1))

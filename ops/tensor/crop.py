@@ -9,6 +9,7 @@ from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta, ints
 from fluidtool.ops.tensor.arguments import inferred_integers, integers, lod_of_same_rows, meta_of_same_rows
+from fluidtool.shapes import shape_text
 
 
 def _box(ctx: OpContext, whole: Sequence[int], offsets: Sequence[int], shape: Sequence[int]) -> tuple[slice, ...]:
@@ -17,11 +18,11 @@ def _box(ctx: OpContext, whole: Sequence[int], offsets: Sequence[int], shape: Se
     if len(offsets) != rank:
         raise ctx.error(f"offsets must hold one number per dimension of X, {rank}, found {list(offsets)}")
     if len(shape) != rank:
-        raise ctx.error(f"shape must hold one number per dimension of X, {rank}, found {list(shape)}")
+        raise ctx.error(f"shape must hold one number per dimension of X, {rank}, found {shape_text(shape)}")
     for axis, (offset, size, limit) in enumerate(zip(offsets, shape, whole, strict=True)):
         if not (offset >= 0 and size >= 0 and offset + size <= limit):
             raise ctx.error(
-                f"offsets {list(offsets)} and shape {list(shape)} exceed X of shape {list(whole)} at axis {axis}"
+                f"offsets {list(offsets)} and shape {shape_text(shape)} exceed X of shape {shape_text(whole)} at axis {axis}"
             )
     return tuple(slice(offset, offset + size) for offset, size in zip(offsets, shape, strict=True))
 
@@ -77,7 +78,9 @@ def crop_tensor(
     sizes = integers(ctx, None if ShapeTensor else Shape, ShapeTensor, shape)
     begin = integers(ctx, None if OffsetsTensor else Offsets, OffsetsTensor, offsets)
     if not len(begin) == len(sizes) == X.ndim:
-        raise ctx.error(f"offsets {begin} and shape {sizes} must hold one number per dimension of X, {X.ndim}")
+        raise ctx.error(
+            f"offsets {begin} and shape {shape_text(sizes)} must hold one number per dimension of X, {X.ndim}"
+        )
     out = X[_box(ctx, X.shape, begin, _rest(X.shape, begin, sizes))]
     lod_of_same_rows(ctx, X, out)
     return out

@@ -11,6 +11,7 @@ from fluidtool.ops.registry import op
 from fluidtool.ops.schema import BOOLEAN, INT, TensorMeta, long, required
 from fluidtool.ops.tensor.arguments import Context, allocatable, axis_in
 from fluidtool.proto.enums import VarType
+from fluidtool.shapes import shape_text
 
 
 @op("diag", inputs="Diagonal", outputs="Out")
@@ -24,7 +25,7 @@ def diag(ctx: OpContext, Diagonal: Any) -> Any:
 @diag.infer
 def _(ctx: InferContext, Diagonal: TensorMeta) -> TensorMeta:
     if Diagonal.rank != 1:
-        raise ctx.error(f"Diagonal must have one dimension, found shape {list(Diagonal.shape)}")
+        raise ctx.error(f"Diagonal must have one dimension, found shape {shape_text(Diagonal.shape)}")
     return Diagonal.with_shape(Diagonal.shape * 2).with_lod_level(0)
 
 
@@ -124,7 +125,7 @@ def tril_triu(ctx: OpContext, X: Any, *, diagonal: int, lower: bool) -> Any:
 @tril_triu.infer
 def _(ctx: InferContext, X: TensorMeta) -> TensorMeta:
     if X.rank < 2:
-        raise ctx.error(f"X must have at least two dimensions, found shape {list(X.shape)}")
+        raise ctx.error(f"X must have at least two dimensions, found shape {shape_text(X.shape)}")
     return X
 
 
@@ -151,13 +152,13 @@ def diag_v2(ctx: OpContext, X: Any, *, offset: int, padding_value: float) -> Any
 
 def _within(ctx: Context, offset: int, shape: Sequence[int]) -> None:
     if not -shape[0] < offset < shape[1]:
-        raise ctx.error(f"offset must be in ({-shape[0]}, {shape[1]}) for X {list(shape)}, found {offset}")
+        raise ctx.error(f"offset must be in ({-shape[0]}, {shape[1]}) for X {shape_text(shape)}, found {offset}")
 
 
 @diag_v2.infer
 def _(ctx: InferContext, X: TensorMeta, *, offset: int) -> TensorMeta:
     if X.rank not in (1, 2):
-        raise ctx.error(f"X must have one or two dimensions, found shape {list(X.shape)}")
+        raise ctx.error(f"X must have one or two dimensions, found shape {shape_text(X.shape)}")
     if X.rank == 2:
         return X.with_shape((_diagonal_size(X.shape, 0, 1, offset),)).with_lod_level(0)
     size = -1 if X.shape[0] < 0 else X.shape[0] + abs(offset)
@@ -219,7 +220,9 @@ def fill_diagonal_tensor(ctx: OpContext, X: Any, Y: Any, *, offset: int, dim1: i
     size = _diagonal_size(X.shape, one, two, offset)
     rest = [length for axis, length in enumerate(X.shape) if axis not in (one, two)]
     if list(Y.shape) != [*rest, size]:
-        raise ctx.error(f"Y must have the shape {[*rest, size]} of the diagonals, found {list(Y.shape)}")
+        raise ctx.error(
+            f"Y must have the shape {shape_text((*rest, size))} of the diagonals, found {shape_text(Y.shape)}"
+        )
     out = X.copy()
     places = ctx.xp.arange(size)
     ctx.xp.moveaxis(out, (one, two), (-2, -1))[..., places + max(-offset, 0), places + max(offset, 0)] = Y

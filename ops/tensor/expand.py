@@ -20,6 +20,7 @@ from fluidtool.ops.tensor.arguments import (
     numbers,
 )
 from fluidtool.ops.traits import Traits
+from fluidtool.shapes import shape_text, shapes_text
 
 
 def summed_repeats(grad: Any, shape: Sequence[int], times: Sequence[int]) -> Any:
@@ -81,7 +82,7 @@ def _times_as(ctx: Context, shape: Sequence[int], target: Sequence[int]) -> list
     fits = len(shape) == len(target) and all(s > 0 and t % s == 0 for s, t in zip(shape, target, strict=True))
     if not fits:
         raise ctx.error(
-            f"target_tensor of shape {list(target)} must be a multiple of X of shape {list(shape)} along every axis"
+            f"target_tensor of shape {shape_text(target)} must be a multiple of X of shape {shape_text(shape)} along every axis"
         )
     return [t // s for s, t in zip(shape, target, strict=True)]
 
@@ -109,9 +110,9 @@ def broadcast_shape(ctx: Context, shape: Sequence[int], asked: Sequence[int]) ->
     """`asked` with -1 (keep X's size) filled in; X's dimensions stand at its end and may be 1."""
     added = len(asked) - len(shape)
     if added < 0:
-        raise ctx.error(f"shape {list(asked)} has fewer dimensions than X of shape {list(shape)}")
+        raise ctx.error(f"shape {shape_text(asked)} has fewer dimensions than X of shape {shape_text(shape)}")
     if not all(size >= 0 for size in asked[:added]):
-        raise ctx.error(f"shape {list(asked)}: -1 stands for a size that X does not have")
+        raise ctx.error(f"shape {shape_text(asked)}: -1 stands for a size that X does not have")
     out = list(asked)
     for i, size in enumerate(shape):
         wanted = out[added + i]
@@ -119,7 +120,7 @@ def broadcast_shape(ctx: Context, shape: Sequence[int], asked: Sequence[int]) ->
             out[added + i] = size
         fits = size in (1, wanted, -1) or wanted == -1
         if not fits:
-            raise ctx.error(f"X of shape {list(shape)} cannot be expanded to shape {list(asked)}")
+            raise ctx.error(f"X of shape {shape_text(shape)} cannot be expanded to shape {shape_text(asked)}")
     return tuple(out)
 
 
@@ -227,7 +228,7 @@ def _common_shape(ctx: Context, shapes: Sequence[Sequence[int]]) -> tuple[int, .
     for shape in shapes:
         for i, size in enumerate(shape, rank - len(shape)):
             if size not in (1, -1) and out[i] not in (1, -1, size):
-                raise ctx.error(f"X of shapes {[list(s) for s in shapes]} do not broadcast")
+                raise ctx.error(f"X of shapes {shapes_text(shapes)} do not broadcast")
             out[i] = size if out[i] == 1 else (out[i] if size == 1 else max(size, out[i]))
     return tuple(out)
 

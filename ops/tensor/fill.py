@@ -11,13 +11,14 @@ from fluidtool.ops.registry import op
 from fluidtool.ops.schema import INTS, TensorMeta, longs, or_variable, required
 from fluidtool.ops.tensor.arguments import Context, allocatable, as_declared, inferred_integers, integers
 from fluidtool.proto.enums import VarType
+from fluidtool.shapes import shape_text
 from fluidtool.tensor import LoDTensor, LoDTensorArray, as_data_type
 
 
 def concrete_shape(ctx: OpContext, shape: list[int]) -> tuple[int, ...]:
     """The shape, when every size is known and not negative."""
     if not all(size >= 0 for size in shape):
-        raise ctx.error(f"shape must have no negative size, found {list(shape)}")
+        raise ctx.error(f"shape must have no negative size, found {shape_text(shape)}")
     return allocatable(ctx, shape)
 
 

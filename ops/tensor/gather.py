@@ -11,6 +11,7 @@ from fluidtool.ops.schema import TensorMeta
 from fluidtool.ops.tensor.arguments import axis_in, in_range, lod_of_same_rows, meta_of_same_rows, number, same_dtype
 from fluidtool.ops.traits import Traits
 from fluidtool.proto.enums import VarType
+from fluidtool.shapes import shape_text
 
 
 def _gather_axis(ctx: OpContext, rank: int) -> int:
@@ -25,7 +26,7 @@ def _gather_axis(ctx: OpContext, rank: int) -> int:
 def _flat_index(ctx: OpContext, index: Any, slot: str) -> Any:
     column = index.ndim == 2 and index.shape[1] == 1
     if not (index.ndim <= 1 or column):
-        raise ctx.error(f"{slot} must have the shape [n] or [n, 1], found {index.shape}")
+        raise ctx.error(f"{slot} must have the shape (n,) or (n, 1), found {index.shape}")
     return index.reshape(-1) if column else index
 
 
@@ -63,7 +64,7 @@ def _nd_index(ctx: OpContext, index: Any, shape: tuple[int, ...]) -> tuple[Any, 
     if index.ndim < 1:
         raise ctx.error("Index must have at least one dimension")
     if depth > len(shape):
-        raise ctx.error(f"the last size of Index is {depth}, but the tensor has the shape {list(shape)}")
+        raise ctx.error(f"the last size of Index is {depth}, but the tensor has the shape {shape_text(shape)}")
     for i in range(depth):
         in_range(ctx, index[..., i], shape[i], f"Index[..., {i}]", f"the size of axis {i}")
     return tuple(index[..., i] for i in range(depth))
@@ -82,7 +83,7 @@ def gather_nd(ctx: OpContext, X: Any, Index: Any) -> Any:
 def _(ctx: InferContext, X: TensorMeta, Index: TensorMeta) -> TensorMeta:
     depth = Index.shape[-1]
     if depth > X.rank:
-        raise ctx.error(f"the last size of Index is {depth}, but X has the shape {list(X.shape)}")
+        raise ctx.error(f"the last size of Index is {depth}, but X has the shape {shape_text(X.shape)}")
     return meta_of_same_rows(X, (*Index.shape[:-1], *X.shape[depth:]))
 
 
@@ -109,7 +110,7 @@ def scatter(ctx: OpContext, X: Any, Ids: Any, Updates: Any, *, overwrite: bool) 
     expected = (len(ids), *X.shape[1:]) if Updates.ndim == X.ndim else X.shape[1:]
     if tuple(Updates.shape) != tuple(expected):
         raise ctx.error(
-            f"Updates must have the shape {list(expected)}, a row of X per entry of Ids, found {list(Updates.shape)}"
+            f"Updates must have the shape {shape_text(expected)}, a row of X per entry of Ids, found {shape_text(Updates.shape)}"
         )
     out = X.copy()
     if overwrite:
@@ -146,8 +147,8 @@ def scatter_nd_add(ctx: OpContext, X: Any, Index: Any, Updates: Any) -> Any:
     expected = (*Index.shape[:-1], *X.shape[Index.shape[-1] :])
     if tuple(Updates.shape) != expected:
         raise ctx.error(
-            f"Updates must have the shape {list(expected)} for X {list(X.shape)} and Index {list(Index.shape)}, "
-            f"found {list(Updates.shape)}"
+            f"Updates must have the shape {shape_text(expected)} for X {shape_text(X.shape)} and Index {shape_text(Index.shape)}, "
+            f"found {shape_text(Updates.shape)}"
         )
     same_dtype(ctx, X, [Updates], "X and Updates")
     ctx.set_lod("Out", ctx.lod("X"))

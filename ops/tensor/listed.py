@@ -11,12 +11,13 @@ from fluidtool.ops.registry import op
 from fluidtool.ops.schema import FLOATS, INT, INTS, TensorMeta, floats, ints, longs, required
 from fluidtool.ops.tensor.fill import concrete_shape
 from fluidtool.proto.enums import VarType
+from fluidtool.shapes import shape_text
 
 
 def _values(ctx: OpContext, values: list[Any], shape: list[int], dtype: Any) -> Any:
     sizes = concrete_shape(ctx, shape)
     if len(values) != prod(sizes):
-        raise ctx.error(f"{len(values)} values do not fill the shape {list(shape)} of {prod(sizes)} elements")
+        raise ctx.error(f"{len(values)} values do not fill the shape {shape_text(shape)} of {prod(sizes)} elements")
     host = ctx.np.asarray(values, "float64" if dtype.kind == "f" else None)
     return ctx.array(host.astype(dtype).reshape(sizes))
 

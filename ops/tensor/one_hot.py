@@ -9,6 +9,7 @@ from fluidtool.ops.registry import op
 from fluidtool.ops.schema import INT, TensorMeta, required
 from fluidtool.ops.tensor.arguments import number
 from fluidtool.proto.enums import VarType
+from fluidtool.shapes import shape_text
 
 ATTRS = {"depth": -1, "dtype": 5, "allow_out_of_range": False}
 
@@ -41,7 +42,7 @@ def one_hot(ctx: OpContext, X: Any, depth_tensor: Any, *, depth: int, dtype: int
 @one_hot.infer
 def _(ctx: InferContext, X: TensorMeta, depth_tensor: TensorMeta | None, *, depth: int, dtype: int) -> TensorMeta:
     if X.rank < 2 or X.shape[-1] not in (1, -1):
-        raise ctx.error(f"the last size of X must be 1, found shape {list(X.shape)}")
+        raise ctx.error(f"the last size of X must be 1, found shape {shape_text(X.shape)}")
     return X.with_shape((*X.shape[:-1], depth if depth_tensor is None else -1)).with_dtype(VarType(dtype))
 
 

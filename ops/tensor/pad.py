@@ -9,6 +9,7 @@ from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import INTS, AttrSpec, TensorMeta, or_variable, required
 from fluidtool.ops.tensor.arguments import Context, lod_of_same_rows, meta_of_same_rows, numbers, same_dtype
+from fluidtool.shapes import shape_text
 
 Border = tuple[int, int]
 
@@ -194,7 +195,7 @@ def pad3d(
     if mode == "reflect":
         fits = all(max(border) < size for size, border in zip(X.shape, borders, strict=True) if border != (0, 0))
         if not fits:
-            raise ctx.error(f"mode reflect needs paddings below the sizes of X {list(X.shape)}, found {borders}")
+            raise ctx.error(f"mode reflect needs paddings below the sizes of X {shape_text(X.shape)}, found {borders}")
     return copied_border(ctx, X, borders, mode)
 
 
@@ -223,7 +224,7 @@ def pad3d_grad(
 def _borders_like(ctx: Context, x: Sequence[int], y: Sequence[int]) -> list[Border]:
     fits = len(x) == len(y) and all(wide >= narrow or wide < 0 for wide, narrow in zip(x, y, strict=True))
     if not fits:
-        raise ctx.error(f"Y of shape {list(y)} must fit into X of shape {list(x)}")
+        raise ctx.error(f"Y of shape {shape_text(y)} must fit into X of shape {shape_text(x)}")
     return [(0, wide - narrow) for wide, narrow in zip(x, y, strict=True)]
 
 

@@ -11,6 +11,7 @@ from fluidtool.ops.schema import INT, USE_MKLDNN, TensorMeta, required
 from fluidtool.ops.tensor.arguments import Context, axis_in, same_dtype
 from fluidtool.ops.traits import Traits
 from fluidtool.proto.enums import VarType
+from fluidtool.shapes import shapes_text
 
 COLUMNS = {"start_index": 0, "length": -1}
 CHUNK_BYTES = 4096
@@ -21,10 +22,10 @@ def _columns(ctx: Context, shapes: list[tuple[int, ...]], start_index: int, leng
     if not shapes:
         raise ctx.error("X must have at least one tensor")
     if not all(len(shape) == 2 for shape in shapes):
-        raise ctx.error(f"X must be matrices, found shapes {shapes}")
+        raise ctx.error(f"X must be matrices, found shapes {shapes_text(shapes)}")
     known = {shape for shape in shapes if min(shape) >= 0}
     if len(known) > 1:
-        raise ctx.error(f"the matrices of X must have one shape, found {sorted(known)}")
+        raise ctx.error(f"the matrices of X must have one shape, found {shapes_text(sorted(known))}")
     width = shapes[0][1]
     start = axis_in(ctx, start_index, width, "start_index")
     stop = width if length < 0 else start + length

@@ -22,6 +22,7 @@ from fluidtool.ops.tensor.arguments import (
     x_shape,
     x_shape_meta,
 )
+from fluidtool.shapes import shape_text
 
 RESHAPE2 = {"shape": ints(), "use_quantizer": False}
 
@@ -31,11 +32,11 @@ def resolved_shape(ctx: Context, shape: Sequence[int], x: Sequence[int]) -> tupl
 
     Sizes of x may be -1 when they are not known yet.
     """
-    where = f"shape {list(shape)} for X of shape {list(x)}"
+    where = f"shape {shape_text(shape)} for X of shape {shape_text(x)}"
     if sum(size == -1 for size in shape) > 1:
-        raise ctx.error(f"only one size of shape can be -1, found {list(shape)}")
+        raise ctx.error(f"only one size of shape can be -1, found {shape_text(shape)}")
     if not all(size >= -1 for size in shape):
-        raise ctx.error(f"sizes of shape must be at least -1, found {list(shape)}")
+        raise ctx.error(f"sizes of shape must be at least -1, found {shape_text(shape)}")
     copied = [i for i, size in enumerate(shape) if size == 0]
     if copied and copied[-1] >= len(x):
         if 0 not in x:
@@ -146,7 +147,7 @@ def _(ctx: InferContext, DOut: TensorMeta, DDX: TensorMeta) -> TensorMeta:
 def _flat(ctx: Context, shape: Sequence[int], axis: int) -> tuple[int, ...]:
     rank = len(shape)
     if not 0 <= axis <= rank:
-        raise ctx.error(f"axis must be in [0, {rank}] for X of shape {list(shape)}, found {axis}")
+        raise ctx.error(f"axis must be in [0, {rank}] for X of shape {shape_text(shape)}, found {axis}")
     if not rank:
         return (1,)  # a single number, in Paddle 2.6
     outer, inner = shape[:axis], shape[axis:]

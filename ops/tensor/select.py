@@ -17,13 +17,14 @@ from fluidtool.ops.tensor.arguments import (
     same_dtype,
 )
 from fluidtool.ops.traits import Traits
+from fluidtool.shapes import shapes_text
 
 
 def _select_where(ctx: OpContext, Index: Any, shape: tuple[int, ...], dim: int) -> tuple[Any, ...]:
     axis = axis_in(ctx, dim, len(shape), "dim")
     column = Index.ndim == 2 and Index.shape[1] == 1
     if not (Index.ndim == 1 or column):
-        raise ctx.error(f"Index must have the shape [n], found {Index.shape}")
+        raise ctx.error(f"Index must have the shape (n,), found {Index.shape}")
     in_range(ctx, Index, shape[axis], "Index", f"the size of axis {axis} of X")
     return (*(slice(None),) * axis, Index.reshape(-1))
 
@@ -91,7 +92,7 @@ def multiplex(ctx: OpContext, Ids: Any, X: list[Any]) -> Any:
     if not X:
         raise ctx.error("X must have at least one tensor")
     if len({tuple(x.shape) for x in X}) != 1:
-        raise ctx.error(f"the tensors of X must have one shape, found {[x.shape for x in X]}")
+        raise ctx.error(f"the tensors of X must have one shape, found {shapes_text(x.shape for x in X)}")
     same_dtype(ctx, X[0], X, "the tensors of X")
     ids = _chosen(ctx, Ids, len(X), len(X[0]))
     return ctx.xp.stack(X)[ids, ctx.xp.arange(len(ids))]

@@ -11,6 +11,7 @@ from fluidtool.ops.registry import op
 from fluidtool.ops.schema import AttrSpec, TensorMeta, longs
 from fluidtool.ops.tensor.arguments import axis_in, integers
 from fluidtool.ops.tensor.expand import summed_to
+from fluidtool.shapes import shape_text
 
 VALUES = ("values", "bool_values", "fp32_values", "int32_values", "int64_values", "fp64_values", "fp16_values")
 SLOTS = "StartsTensorList*? EndsTensorList*? StepsTensorList*?"
@@ -45,7 +46,7 @@ def _value_shape(ctx: OpContext, region: tuple[int, ...], dropped: list[int], ad
     """The shape that a value for this region has: without the axes of an index, with the axes of None."""
     places = {axis_in(ctx, axis, len(region), "every axis of decrease_axes") for axis in dropped}
     if not all(region[p] == 1 for p in places):
-        raise ctx.error(f"decrease_axes {dropped} must have size 1 in {list(region)}")
+        raise ctx.error(f"decrease_axes {dropped} must have size 1 in {shape_text(region)}")
     shape = [size for axis, size in enumerate(region) if axis not in places]
     for axis in added:
         shape.insert(axis, 1)
@@ -60,7 +61,7 @@ def _given(ctx: OpContext, ValueTensor: Any, shape: list[int], dtype: Any) -> An
         numbers = later_attr(ctx, name, [])
         if len(numbers):
             if len(numbers) != prod(shape):
-                raise ctx.error(f"{name} holds {len(numbers)} numbers for the shape {list(shape)}")
+                raise ctx.error(f"{name} holds {len(numbers)} numbers for the shape {shape_text(shape)}")
             return ctx.array(numbers).reshape(shape).astype(dtype)
     raise ctx.error("neither ValueTensor nor an attribute holds a value")
 
@@ -104,7 +105,9 @@ def set_value(
         have in (1, want) for have, want in zip(value.shape[::-1], wanted[::-1], strict=False)
     )
     if not fits:
-        raise ctx.error(f"a value of shape {list(value.shape)} cannot be broadcast to the region {list(wanted)}")
+        raise ctx.error(
+            f"a value of shape {shape_text(value.shape)} cannot be broadcast to the region {shape_text(wanted)}"
+        )
     out = Input.copy()
     out[cut] = ctx.xp.broadcast_to(value, wanted).reshape(region)
     return out

@@ -154,9 +154,9 @@ def _(ctx: InferContext, X: TensorMeta, *, axes: list[int], last_dim_size: int) 
 def stft(ctx: OpContext, X: Any, Window: Any, *, n_fft: int, hop_length: int, normalized: bool, onesided: bool) -> Any:
     """The spectra of windowed frames of X [batch, length]: [batch, frequencies, frames] (Paddle 2.6.2 stft_kernel)."""
     if X.ndim != 2:
-        raise ctx.error(f"X must have the shape [batch, length], found {X.shape}")
+        raise ctx.error(f"X must have the shape (batch, length), found {X.shape}")
     if tuple(Window.shape) != (n_fft,):
-        raise ctx.error(f"Window must have the shape [{n_fft}], found {Window.shape}")
+        raise ctx.error(f"Window must have the shape ({n_fft},), found {Window.shape}")
     count = _frame_count(ctx, X.shape[1], n_fft, hop_length)
     places = ctx.xp.arange(count)[:, None] * hop_length + ctx.xp.arange(n_fft)
     out = ctx.xp.fft.fft(X[:, places] * Window, axis=-1, norm="ortho" if normalized else "backward")

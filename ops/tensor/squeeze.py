@@ -19,6 +19,7 @@ from fluidtool.ops.tensor.arguments import (
     x_shape,
     x_shape_meta,
 )
+from fluidtool.shapes import shape_text
 
 AXES = {"axes": or_variable(ints())}
 
@@ -40,7 +41,7 @@ def squeezed(ctx: Context, shape: Sequence[int], axes: Sequence[int]) -> tuple[i
             removed.add(place)
         elif place < len(shape) and shape[place] >= 0 and not saved_since(ctx, 2, 0):
             raise ctx.error(
-                f"axis {axis} to be squeezed must have size 1, found {shape[place]} in X of shape {list(shape)}"
+                f"axis {axis} to be squeezed must have size 1, found {shape[place]} in X of shape {shape_text(shape)}"
             )
     return tuple(size for place, size in enumerate(shape) if place not in removed)
 
@@ -52,7 +53,7 @@ def unsqueezed(ctx: Context, shape: Sequence[int], axes: Sequence[int]) -> tuple
         place = axis + len(out) + 1 if axis < 0 else axis
         if not 0 <= place <= len(out):
             raise ctx.error(
-                f"every axis of axes must be in [{-len(out) - 1}, {len(out)}] for a shape {out}, found {axis}"
+                f"every axis of axes must be in [{-len(out) - 1}, {len(out)}] for a shape {shape_text(out)}, found {axis}"
             )
         out.insert(place, 1)
     return tuple(out)

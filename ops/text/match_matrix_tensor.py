@@ -15,7 +15,7 @@ def _check(ctx: OpContext | InferContext, X: Any, Y: Any, W: Any) -> None:
     fits = len(x) == 2 and len(y) == 2 and len(weight) == 3 and weight == (x[1], channels, y[1])
     if not fits:
         raise ctx.error(
-            f"inputs X [rows, m] and Y [rows, n] must fit W [m, dim_t {channels}, n], found shapes {x}, {y} and {weight}"
+            f"inputs X (rows, m) and Y (rows, n) must fit W (m, dim_t {channels}, n), found shapes {x}, {y} and {weight}"
         )
 
 

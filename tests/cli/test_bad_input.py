@@ -146,7 +146,7 @@ def test_a_missing_parameter(model: Path, x: Path) -> None:
 
 def test_a_parameter_of_another_shape(tmp_path: Path, x: Path) -> None:
     folder = write_model(tmp_path / "m", linear_program(), w=WEIGHT.T, b=BIAS)
-    assert f"w is declared [4, 3], {folder / 'w'} contains [3, 4]" in refuse(UNREADABLE, "run", folder, "--feed", x)
+    assert f"w is declared (4, 3), {folder / 'w'} contains (3, 4)" in refuse(UNREADABLE, "run", folder, "--feed", x)
 
 
 def test_a_parameter_of_another_data_type(tmp_path: Path, x: Path) -> None:
@@ -203,7 +203,7 @@ def test_a_pickle_with_anything_but_data(
 # ---------------------------------------------------------------- feeds
 def test_no_feed(model: Path) -> None:
     message = refuse(USAGE, "run", model)
-    assert "no value for the input x; the inputs are x float32 [-1, 4]" in message and "--feed NAME=FILE" in message
+    assert "no value for the input x; the inputs are x float32 (-1, 4)" in message and "--feed NAME=FILE" in message
 
 
 def test_a_feed_of_the_wrong_name(model: Path, x: Path) -> None:
@@ -225,10 +225,10 @@ def test_a_feed_given_twice(model: Path, x: Path) -> None:
 @pytest.mark.parametrize(
     ("array", "found"),
     [
-        (np.zeros((2, 4, 1), "float32"), "takes shape [-1, 4] (-1: any size), found [2, 4, 1]"),
-        (np.zeros(4, "float32"), "takes shape [-1, 4] (-1: any size), found [4]"),
-        (np.zeros((2, 5), "float32"), "takes shape [-1, 4] (-1: any size), found [2, 5]"),
-        (np.zeros((2, 4)), "takes float32, found float64 of shape [2, 4]; convert it: array.astype('float32')"),
+        (np.zeros((2, 4, 1), "float32"), "takes shape (-1, 4) (-1: any size), found (2, 4, 1)"),
+        (np.zeros(4, "float32"), "takes shape (-1, 4) (-1: any size), found (4,)"),
+        (np.zeros((2, 5), "float32"), "takes shape (-1, 4) (-1: any size), found (2, 5)"),
+        (np.zeros((2, 4)), "takes float32, found float64 of shape (2, 4); convert it: array.astype('float32')"),
         (np.zeros((2, 4), "int64"), "takes float32, found int64"),
         (np.zeros((2, 4), "uint32"), "takes float32, found uint32"),
         (np.array([["a", "b"]]), "takes float32, found <U1"),
@@ -323,7 +323,7 @@ def test_a_file_of_lengths_that_is_none(words: Path, tmp_path: Path) -> None:
     [
         ("y=1,4", "'y' is not an input"),
         ("x=a,b", "expected sizes separated by commas"),
-        ("x=1,5", "takes shape [-1, 4]"),
+        ("x=1,5", "takes shape (-1, 4)"),
     ],
 )
 def test_shapes_that_cannot_be(model: Path, shape: str, fault: str) -> None:

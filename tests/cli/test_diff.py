@@ -58,7 +58,7 @@ def test_what_differs_is_shown_side_by_side(tmp_path: Path) -> None:
     assert ["-", "3", "relu", "positive"] in found
     assert ["~", "4", "3", "softmax", "probability", "probability"] in found
     assert ["input", "X", "positive", "sum"] in found and ["axis", "-1", "1"] in found
-    assert ["-", "positive", "float32", "[-1,", "3]"] in found
+    assert ["-", "positive", "float32", "(-1,", "3)"] in found
     assert result.stderr == f"{a} and {b}: 1 field, 2 operators and 1 variable differ\n"
 
 
@@ -124,7 +124,7 @@ def test_parameters_are_compared_when_asked_for(tmp_path: Path) -> None:
     assert call("diff", a, b).exit_code == 0
     result = call("diff", a, b, "--with-params")
     assert result.exit_code == 1
-    assert ["~", "b", *["float32", "[3]", "float32", "[3]", "1", "of", "3", "0.5"]] in rows(result.stdout)
+    assert ["~", "b", *["float32", "(3,)", "float32", "(3,)", "1", "of", "3", "0.5"]] in rows(result.stdout)
     assert result.stderr.endswith("1 parameter differs\n")
 
 
@@ -135,7 +135,7 @@ def test_equal_parameters_are_counted() -> None:
 
 def test_parameters_of_one_side_are_shown(tmp_path: Path) -> None:
     found = rows(call("diff", DIGITS, TOPICS, "--with-params").stdout)
-    assert ["-", "conv2d_0.w_0", "float32", "[16,", "1,", "3,", "3]"] in found
+    assert ["-", "conv2d_0.w_0", "float32", "(16,", "1,", "3,", "3)"] in found
 
 
 def test_parameters_that_are_not_there_are_an_error(tmp_path: Path) -> None:

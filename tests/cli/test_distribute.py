@@ -133,7 +133,7 @@ def test_the_plan_shows_what_lives_where_and_writes_nothing(programs: tuple[Any,
     assert result.exit_code == 0, result.stderr
     lines = [line.split() for line in result.stdout.splitlines()]
     assert [A, "4", "130", "KiB", "49.8", "%"] in lines
-    assert ["fc_0.w_0.block1", "float32", "[65,", "300]", "76.2", "KiB", A] in lines
+    assert ["fc_0.w_0.block1", "float32", "(65,", "300)", "76.2", "KiB", A] in lines
     assert everything_below(tmp_path) == before
 
 

@@ -316,7 +316,7 @@ def test_a_plan_shows_calls_and_their_steps(on: None) -> None:
     assert re.search(r"^ 0 +conv2d +native +region 1 +image ", out, re.MULTILINE)
     assert re.search(r"^Region 1: 11 operators in \d+ kernel calls$", out, re.MULTILINE)
     assert re.search(r"^arena +\S+ KiB; no arrangement needs less than \S+ KiB$", out, re.MULTILINE)
-    assert re.search(r"^\d+ +convolution +conv \+ relu +blocks of \d+ +\[1, 16, 8, 8\] +\d+$", out, re.MULTILINE)
+    assert re.search(r"^\d+ +convolution +conv \+ relu +blocks of \d+ +\(1, 16, 8, 8\) +\d+$", out, re.MULTILINE)
 
 
 def test_explain_tells_what_rewrites_did_and_why_not(on: None) -> None:
@@ -400,7 +400,7 @@ def test_sequences_count_as_of_one_row_each(on: None, tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", CLICKS, tmp_path], env=child_environment(), check=True)
     shown = call("inspect", tmp_path, "--plan", "--batch", "3").stdout
     assert re.search(r"^native engine +(\d+) of \1 operators in 1 region", shown, re.MULTILINE)
-    assert re.search(r"gather pool +gather pool +rows +\[3, 6\]", shown)
+    assert re.search(r"gather pool +gather pool +rows +\(3, 6\)", shown)
 
 
 def test_sequences_that_an_operator_makes_are_a_reason() -> None:
@@ -412,7 +412,7 @@ def test_sequences_that_an_operator_makes_are_a_reason() -> None:
 
 def test_a_shape_that_only_a_run_can_tell_is_a_reason() -> None:
     block = fluidtool.load(DIGITS).program.global_block()
-    with pytest.raises(UnsupportedError, match=r"the shape of image \(\[1, -1, 8\]\) is known only at run time"):
+    with pytest.raises(UnsupportedError, match=r"the shape of image \(1, -1, 8\) is known only at run time"):
         stand_in("image", block, TensorMeta((1, -1, 8), VarType.FP32))
 
 

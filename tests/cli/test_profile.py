@@ -217,7 +217,7 @@ def test_times_are_drawn_as_bars(model: Path, x: Path, tmp_path: Path) -> None:
     result = call("profile", model, "--feed", x, "--engine", "numpy", "--repeat", 1, "--draw", path)
     assert result.exit_code == 0 and f"drawing saved to {path}" in result.stderr
     text = path.read_text("utf-8")
-    assert text.count('class="bar"') == 4 and ">softmax<" in text and "product 2×3" in text
+    assert text.count('class="bar"') == 4 and ">softmax<" in text and "product (2, 3)" in text
 
 
 def test_a_drawing_has_its_suffix_and_replaces_nothing(model: Path, tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def test_plain_cells_are_one_line() -> None:
 def test_a_pipe_gets_no_escape_and_whole_names() -> None:
     out = call("inspect", DIGITS, env={"COLUMNS": "40"}).stdout
     assert "\x1b" not in out
-    assert "save_infer_model/scale_0.tmp_0  float32  [-1, 10]" in out
+    assert "save_infer_model/scale_0.tmp_0  float32  (-1, 10)" in out
 
 
 # ---------------------------------------------------------------- on a terminal

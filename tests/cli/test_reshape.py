@@ -40,8 +40,8 @@ def test_shapes_before_and_after(model: Path, tmp_path: Path) -> None:
     result = call("reshape", model, "x:[8,4]", "-o", tmp_path / "out")
     assert result.exit_code == 0, result.stderr
     lines = [line.split() for line in result.stdout.splitlines()]
-    assert ["input", "x", "[-1,", "4]", "[8,", "4]"] in lines
-    assert ["output", "probability", "[-1,", "3]", "[8,", "3]"] in lines
+    assert ["input", "x", "(-1,", "4)", "(8,", "4)"] in lines
+    assert ["output", "probability", "(-1,", "3)", "(8,", "3)"] in lines
     assert "3 files saved" in result.stderr
     x = np.ones((8, 4), "float32")
     assert load(tmp_path / "out").run({"x": x})["probability"].numpy().shape == (8, 3)

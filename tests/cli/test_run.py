@@ -71,7 +71,7 @@ def test_the_table_of_outputs(model: Path, x: Path) -> None:
     result = call("run", model, "--feed", x)
     header, row = result.stdout.splitlines()
     assert header.split() == ["output", "type", "shape", "min", "mean", "max", "NaN", "Inf", "values"]
-    assert row.startswith("probability  float32  [2, 3]")
+    assert row.startswith("probability  float32  (2, 3)")
     assert row.split()[5] == "0.3333"
     assert result.stderr == ""
 
@@ -119,7 +119,7 @@ def test_standard_input_is_a_feed(model: Path, spec: str, kind: str) -> None:
     np.save(file, array) if kind == "npy" else np.savez(file, x=array)
     result = call("run", model, "--feed", spec, input=file.getvalue())
     assert result.exit_code == 0, result.stderr
-    assert "[3, 3]" in result.stdout
+    assert "(3, 3)" in result.stdout
 
 
 def test_an_intermediate_can_be_fed_instead_of_computed(model: Path, tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_sequence_lengths_as_an_option() -> None:
     for option in (f"words={json.dumps(lengths)}", json.dumps(lengths)):
         result = call("run", TOPICS, "--feed", TOPICS / "feed.npz", "--lod", option)
         assert result.exit_code == 0, result.stderr
-        assert "[6, 4]" in result.stdout
+        assert "(6, 4)" in result.stdout
 
 
 def test_outputs_with_sequences_show_their_lengths() -> None:
@@ -160,7 +160,7 @@ def test_saved_sequences_can_be_fed_again(tmp_path: Path) -> None:
     assert str(values(tmp_path / "f.npz")["words.lod"]) == "[[4, 5]]"
     result = call("run", TOPICS, "--feed", tmp_path / "f.npz")
     assert result.exit_code == 0, result.stderr
-    assert "[2, 4]" in result.stdout
+    assert "(2, 4)" in result.stdout
 
 
 # ---------------------------------------------------------------- random inputs
@@ -170,17 +170,17 @@ def test_random_inputs_are_the_same_for_the_same_seed(model: Path) -> None:
 
 
 def test_random_inputs_are_announced(model: Path) -> None:
-    assert call("run", model, "--random", "--batch", 5).stderr == "random input x: float32 [5, 4]\n"
+    assert call("run", model, "--random", "--batch", 5).stderr == "random input x: float32 (5, 4)\n"
 
 
 @pytest.mark.parametrize("option", ["x=2,4", "2,4", "[2, 4]"])
 def test_the_shape_of_a_random_input(model: Path, option: str) -> None:
-    assert "[2, 3]" in call("run", model, "--random", "--shape", option).stdout
+    assert "(2, 3)" in call("run", model, "--random", "--shape", option).stdout
 
 
 def test_random_sequences_take_lengths() -> None:
     result = call("run", TOPICS, "--random", "--lod", "words=[[2,3]]")
-    assert "random input words: int64 [5, 1], sequence lengths [[2, 3]]" in result.stderr
+    assert "random input words: int64 (5, 1), sequence lengths [[2, 3]]" in result.stderr
     assert result.exit_code == 0
 
 
@@ -322,7 +322,7 @@ def test_an_expectation_of_another_shape(model: Path, x: Path, tmp_path: Path) -
     golden = expectation(model, x, tmp_path / "golden.npz", sum=np.zeros((3, 2), "float32"))
     result = call("run", model, "--feed", x, "--expect", golden)
     assert result.exit_code == 1
-    assert "has shape [2, 3], expected [3, 2]" in result.stdout
+    assert "has shape (2, 3), expected (3, 2)" in result.stdout
 
 
 def test_a_comparison_in_json(model: Path, x: Path, tmp_path: Path) -> None:
@@ -364,7 +364,7 @@ def test_the_first_operator_that_makes_nan_is_named(tmp_path: Path) -> None:
         "\n"
         "Inputs of operator 1, log\n"
         "slot  variable  type     shape   min  mean  max  NaN  Inf\n"
-        "X     x         float32  [2, 2]   -1  1.25    3    0    0\n"
+        "X     x         float32  (2, 2)   -1  1.25    3    0    0\n"
     )
 
 

@@ -356,8 +356,8 @@ def arrays(**changed: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("values", "what"),
     [
-        (arrays(y=None), "no data for the input y; the inputs are x float32 [-1, 3], y float32 [-1, 1]"),
-        (arrays(x=X[:, :2]), "input x takes shape [-1, 3] (-1: any size), found [4, 2]"),
+        (arrays(y=None), "no data for the input y; the inputs are x float32 (-1, 3), y float32 (-1, 1)"),
+        (arrays(x=X[:, :2]), "input x takes shape (-1, 3) (-1: any size), found (4, 2)"),
         (arrays(x=X.astype("float64")), "input x takes float32, found float64"),
         (arrays(y=Y[:7]), "different numbers of examples: x 10, y 7"),
         (arrays(x=X[:0], y=Y[:0]), "the data has no examples"),
@@ -453,7 +453,7 @@ def test_no_way_to_start(folder: Path, tmp_path: Path) -> None:
 
 
 def test_parameters_of_another_shape(folder: Path) -> None:
-    assert "fc_0.b_0 is declared [1]" in refusal(folder, "--init", SAMPLES / "digits", code=3)
+    assert "fc_0.b_0 is declared (1,)" in refusal(folder, "--init", SAMPLES / "digits", code=3)
 
 
 def test_a_model_with_other_parameters(folder: Path, tmp_path: Path) -> None:

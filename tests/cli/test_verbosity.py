@@ -13,7 +13,7 @@ from tests.cli.support import DIGITS, call, on_terminal
 @pytest.mark.parametrize("option", ["-q", "--quiet"])
 def test_quiet_says_nothing_but_errors(option: str) -> None:
     loud, quiet = (call("run", DIGITS, "--random", "--seed", 1, *options) for options in ([], [option]))
-    assert loud.stderr == "random input image: float32 [1, 1, 8, 8]\n"
+    assert loud.stderr == "random input image: float32 (1, 1, 8, 8)\n"
     assert (quiet.stderr, quiet.stdout) == ("", loud.stdout)
     assert call("run", DIGITS, option).stderr.startswith("error: no value for the input image")
 

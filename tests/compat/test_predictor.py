@@ -83,7 +83,7 @@ def test_a_tensor_by_its_parts() -> None:
     assert tensor.as_ndarray().tolist() == [[0, 1], [2, 3]]
     assert (PaddleBuf([1.5]).float_data(), PaddleBuf().empty(), PaddleBuf(8).float_data()) == ([1.5], True, [0, 0])
     tensor.shape = [3]
-    with pytest.raises(UsageError, match=r"of the shape \[3\] has 4 numbers of INT64"):
+    with pytest.raises(UsageError, match=r"of the shape \(3,\) has 4 numbers of INT64"):
         tensor.as_ndarray()
 
 

@@ -152,4 +152,4 @@ def test_the_plan_as_text() -> None:
     lines = plan_text(plan_of()).splitlines()
     assert lines[0] == "sync, 2 trainers, RoundRobin, balance 1.10"
     assert lines[2] == "127.0.0.1:6170  3 shards  48800 B"
-    assert "fc_0.w_0.block1  float32 [50, 200]  40000 B  127.0.0.1:6170" in lines
+    assert "fc_0.w_0.block1  float32 (50, 200)  40000 B  127.0.0.1:6170" in lines

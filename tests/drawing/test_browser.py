@@ -123,7 +123,7 @@ def test_blocks_are_folded_until_they_are_opened(tmp_path: Path) -> None:
 def test_the_details_of_an_operator(tmp_path: Path) -> None:
     text = dom(page(tmp_path, linear_program()), "#operator=0.1")
     panel = text[text.index('<aside id="details"') : text.index("</aside>")]
-    assert "operator 1 of block 0" in panel and "parameter float32 4×3" in panel and "x_num_col_dims" in panel
+    assert "operator 1 of block 0" in panel and "parameter float32 (4, 3)" in panel and "x_num_col_dims" in panel
 
 
 def test_names_do_no_harm(tmp_path: Path) -> None:

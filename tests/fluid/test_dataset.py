@@ -158,7 +158,7 @@ def test_ids_and_contents_of_samples_are_passed_over(tmp_path: Path) -> None:
         ("1 4 3 1 2", "the line ends within slot dense, which should have 3 numbers"),
         ("1 x 3 1 2 3 1 1", "slot words is of type uint64"),
         ("1 1 3 1 y 3 1 1", "slot dense is of type float"),
-        ("1 1 2 1 2 1 1", r"slot dense has 2 numbers, but the variable is declared \[-1, 3\]"),
+        ("1 1 2 1 2 1 1", r"slot dense has 2 numbers, but the variable is declared \(-1, 3\)"),
     ],
 )
 def test_lines_that_are_no_samples(line: str, what: str) -> None:

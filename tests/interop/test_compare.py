@@ -48,7 +48,7 @@ def test_values_within_loops_are_compared(paddle: str) -> None:
     within = [each for each in result.pairs.values if each.place is not None and each.place.block]
     assert len(within) > 10
     # A truth value is of no dimensions in Paddle 2.6.
-    assert {each.comparison.fault for each in result.differing} <= {"has shape [], expected [1]"}
+    assert {each.comparison.fault for each in result.differing} <= {"has shape (), expected (1,)"}
 
 
 def test_a_wrong_weight_is_narrowed_to_its_operator(paddle: str, tmp_path: Path) -> None:

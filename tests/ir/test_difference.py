@@ -167,7 +167,7 @@ def test_what_a_variable_declares(field: str, value: object, change: Change) -> 
 
 def test_a_variable_that_one_side_lacks() -> None:
     block = only_block(changed(lambda p: p.global_block().create_var(name="more", shape=[2], dtype="int64")))
-    assert [(var.name, var.left, var.right) for var in block.variables] == [("more", "", "int64 [2]")]
+    assert [(var.name, var.left, var.right) for var in block.variables] == [("more", "", "int64 (2,)")]
 
 
 def test_the_version_is_a_field_of_the_program() -> None:

@@ -154,7 +154,7 @@ def test_the_size_of_a_single_image_may_come_without_its_dimension() -> None:
         }
 
     assert value(run_op("generate_proposals", inputs(1), PROPOSALS)["RpnRois"]).tolist() == [[2, 2, 9, 9]]
-    with pytest.raises(OperatorError, match=r"ImInfo must be \[2, 3\], found shape \(3,\)"):
+    with pytest.raises(OperatorError, match=r"ImInfo must be \(2, 3\), found shape \(3,\)"):
         run_op("generate_proposals", inputs(2), PROPOSALS)
 
 
@@ -291,7 +291,7 @@ FAULTS: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
         POOLED,
         r"the LoD of ROIs must cover 2 images",
     ),
-    ("roi_align", {"X": X[0], "ROIs": ROIS}, POOLED, r"input X must be \[N, C, H, W\], found shape \(4, 6, 6\)"),
+    ("roi_align", {"X": X[0], "ROIs": ROIS}, POOLED, r"input X must be \(N, C, H, W\), found shape \(4, 6, 6\)"),
     (
         "roi_pool",
         {"X": X, "ROIs": ROIS, "RoisLod": np.array([0, 1, 3])},
@@ -326,7 +326,7 @@ FAULTS: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
         "yolo_box",
         {"X": X, "ImgSize": np.zeros((2, 2), np.int32)},
         {"class_num": 3, "anchors": [1, 2]},
-        r"input X must be \[N, 8, H, W\]",
+        r"input X must be \(N, 8, H, W\)",
     ),
     (
         "multiclass_nms",
@@ -367,9 +367,9 @@ FAULTS: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
         "sigmoid_focal_loss",
         {"X": ROIS, "Label": np.zeros((3, 1), np.int32), "FgNum": np.ones(1, np.int32)},
         {},
-        r"input Label must be \[2, 1\]",
+        r"input Label must be \(2, 1\)",
     ),
-    ("polygon_box_transform", {"Input": X[:, :3]}, {}, r"input Input must be \[N, 2 \* points, H, W\]"),
+    ("polygon_box_transform", {"Input": X[:, :3]}, {}, r"input Input must be \(N, 2 \* points, H, W\)"),
 ]
 
 

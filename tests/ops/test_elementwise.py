@@ -162,7 +162,7 @@ def test_sparse_rows_times_one_number() -> None:
     ("op_type", "x", "y", "attrs", "message"),
     [
         ("elementwise_add", np.zeros((2, 3)), np.zeros(3), {"axis": 3}, "axis 3 is out of range .* 0 to 1"),
-        ("elementwise_add", np.zeros((2, 3)), np.zeros(4), {}, r"\[2, 3\] of X and \[1, 4\] of Y do not broadcast"),
+        ("elementwise_add", np.zeros((2, 3)), np.zeros(4), {}, r"\(2, 3\) of X and \(1, 4\) of Y do not broadcast"),
         (
             "elementwise_add",
             np.zeros((2, 3)),

@@ -63,7 +63,7 @@ def test_fusion_gru_computes_without_origin_mode_as_paddle_does() -> None:
 def test_fused_recurrent_layers_name_the_weight_that_does_not_fit() -> None:
     lstm = {"X": lod_tensor(wave(2, 3), [[2]]), "WeightX": wave(2, 8), "WeightH": wave(2, 8), "Bias": wave(1, 8)}
     attrs = {"use_peepholes": False}
-    refused("fusion_lstm", lstm, r"input X \[rows, M\] must fit input WeightX", attrs)
+    refused("fusion_lstm", lstm, r"input X \(rows, M\) must fit input WeightX", attrs)
     refused(
         "fusion_lstm",
         lstm | {"WeightX": wave(3, 8), "WeightH": wave(3, 8)},
@@ -121,7 +121,7 @@ def test_fusion_seqconv_refuses_a_context_that_ends_before_the_row_and_a_filter_
     refused(
         "fusion_seqconv_eltadd_relu",
         inputs,
-        r"input Filter must be \[2 \* columns of X, n\]",
+        r"input Filter must be \(2 \* columns of X, n\)",
         attrs | {"contextLength": 2, "contextStart": 0},
     )
 
@@ -145,7 +145,7 @@ def test_fusion_repeated_fc_relu_refuses_a_weight_without_bias() -> None:
 
 
 def test_fusion_squared_mat_sub_and_seqexpand_refuse_shapes_that_do_not_fit() -> None:
-    refused("fusion_squared_mat_sub", {"X": wave(2, 3), "Y": wave(2, 3)}, r"input X \[rows, n\] must fit input Y")
+    refused("fusion_squared_mat_sub", {"X": wave(2, 3), "Y": wave(2, 3)}, r"input X \(rows, n\) must fit input Y")
     x = [lod_tensor(wave(3, 2), [[1, 2]]), wave(3, 2)]
     refused(
         "fusion_seqexpand_concat_fc", {"X": x, "FCWeight": wave(4, 2)}, r"input X\[1\] must have one row per sequence"
@@ -206,4 +206,4 @@ def test_match_matrix_tensor_gradient() -> None:
 def test_match_matrix_tensor_refuses_texts_that_do_not_pair_up() -> None:
     inputs = {"X": lod_tensor(wave(3, 2), [[1, 2]]), "Y": lod_tensor(wave(4, 2), [[4]]), "W": wave(2, 1, 2)}
     refused("match_matrix_tensor", inputs, "inputs X and Y must have equally many sequences, found 2 and 1")
-    refused("match_matrix_tensor", inputs | {"W": wave(2, 3, 2)}, r"must fit W \[m, dim_t 1, n\]")
+    refused("match_matrix_tensor", inputs | {"W": wave(2, 3, 2)}, r"must fit W \(m, dim_t 1, n\)")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fluidtool.ops.control_flow import while_loop
+from fluidtool.ops.control_flow import loop_backwards, loop_parts, while_loop
 from fluidtool.ops.control_flow.joining import joined
 from fluidtool.ops.control_flow.loop_parts import LoopParts, parts_of
 from fluidtool.passes.backward import append_backward
@@ -74,7 +74,8 @@ def cut(monkeypatch: pytest.MonkeyPatch) -> list[LoopParts | None]:
         found.append(parts_of(*args, **options))
         return found[-1]
 
-    monkeypatch.setattr(while_loop, "parts_of", noting)
+    for module in (while_loop, loop_backwards):
+        monkeypatch.setattr(module, "parts_of", noting)
     return found
 
 
@@ -100,13 +101,13 @@ def test_scores_run_behind_the_loop_and_their_gradients_before_it(monkeypatch: p
 
 def test_each_operator_behind_the_loop_runs_once_for_all_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     rows: list[int] = []
-    run = while_loop.Together._at_once
+    run = loop_parts.Together._at_once
 
     def noting(self: Any, *args: Any) -> None:
         rows.append(sum(args[2]))
         run(self, *args)
 
-    monkeypatch.setattr(while_loop.Together, "_at_once", noting)
+    monkeypatch.setattr(loop_parts.Together, "_at_once", noting)
     decoder(3).run(FEED, ["loss"])
     assert rows == []  # without a gradient nothing of a step is kept
     check_program_gradient(decoder(3), "loss", FEED, [])

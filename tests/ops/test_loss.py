@@ -147,7 +147,7 @@ FLOAT32 = PROBABILITIES.astype(np.float32)
             {"reduction": "max"},
             r"none, batchmean, sum, mean, found 'max'",
         ),
-        ("hinge_loss", {"Logits": FLOAT32, "Labels": FLOAT32}, {}, r"Logits must have shape \[N, 1\], found \(4, 3\)"),
+        ("hinge_loss", {"Logits": FLOAT32, "Labels": FLOAT32}, {}, r"Logits must have shape \(N, 1\), found \(4, 3\)"),
         (
             "nll_loss",
             {"X": FLOAT32, "Label": CLASSES[:, 0], "Weight": FLOAT32[0, :2]},

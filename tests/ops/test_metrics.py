@@ -139,7 +139,7 @@ PAIR = {"Hyps": lod_tensor(column(1, 2), [[2]]), "Refs": lod_tensor(column(1, 2)
             "accuracy",
             {"Out": AUC["Predict"], "Indices": column(0, 1), "Label": column(1)},
             {},
-            r"Indices \[N, k\] and Label \[N, 1\] must agree in N",
+            r"Indices \(N, k\) and Label \(N, 1\) must agree in N",
         ),
         ("auc", AUC, {"num_thresholds": 10, "slide_steps": 1}, r"StatPos must hold 23 counts"),
         (

@@ -250,7 +250,7 @@ def test_without_offsets_it_is_a_convolution_and_the_border_has_no_gradient() ->
             "affine_grid",
             {"Theta": normal(1, 2, 3)},
             {"output_shape": [1, 1, 0, 2]},
-            r"must be 4 positive numbers, found \[1, 1, 0, 2\]",
+            r"must be 4 positive numbers, found \(1, 1, 0, 2\)",
         ),
         (
             "deformable_conv_v1",

@@ -221,7 +221,7 @@ HOLED = LoDTensorArray([LoDTensor(np.ones((3, 2))), LoDTensor(), LoDTensor(np.on
             "tensor_array_to_tensor_grad",
             {"X": LoDTensorArray(HOLED[:1]), "Out@GRAD": np.ones(5)},
             {},
-            r"Out@GRAD must have shape \[3, 2\], that of Out, found \[5\]",
+            r"Out@GRAD must have shape \(3, 2\), that of Out, found \(5,\)",
         ),
         (
             "split_lod_tensor",

@@ -308,7 +308,7 @@ def test_lstm_shapes_that_do_not_fit_are_named() -> None:
         "lstm", inputs | {"H0": wave(2, 2)}, r"input H0 must have one row per sequence, shape \(3, 2\), found \(2, 2\)"
     )
     refused(
-        "lstm", inputs | {"Input": lod_tensor(wave(5, 6), LENGTHS)}, r"input Input must be \[rows, 4 \* hidden size\]"
+        "lstm", inputs | {"Input": lod_tensor(wave(5, 6), LENGTHS)}, r"input Input must be \(rows, 4 \* hidden size\)"
     )
     del inputs["C0"]
     refused("lstm", inputs, "input H0 needs input C0")
@@ -328,8 +328,8 @@ def test_an_unknown_activation_is_refused_with_the_known_ones() -> None:
 
 def test_lstmp_and_gru_weights_that_do_not_fit_are_named() -> None:
     projected = lstm_inputs() | {"Weight": wave(1, 8), "ProjWeight": wave(3, 1), "H0": wave(3, 1)}
-    refused("lstmp", projected, r"input ProjWeight must be \[hidden size 2, projection size\], found shape \(3, 1\)")
-    refused("gru", gru_inputs() | {"Weight": wave(2, 5)}, r"input Weight must be \[hidden size, 3 \* hidden size\]")
+    refused("lstmp", projected, r"input ProjWeight must be \(hidden size 2, projection size\), found shape \(3, 1\)")
+    refused("gru", gru_inputs() | {"Weight": wave(2, 5)}, r"input Weight must be \(hidden size, 3 \* hidden size\)")
     refused("gru", gru_inputs() | {"Bias": wave(1, 5)}, r"input Bias must have shape \(1, 6\), found \(1, 5\)")
 
 
@@ -363,7 +363,7 @@ def test_attention_lstm_refuses_weights_and_states_that_do_not_fit() -> None:
         "LSTMWeight": wave(3, 4),
         "LSTMBias": wave(1, 4),
     }
-    refused("attention_lstm", inputs | {"LSTMWeight": wave(2, 4)}, r"input LSTMWeight must be \[D \+ M, 4 \* D\]")
+    refused("attention_lstm", inputs | {"LSTMWeight": wave(2, 4)}, r"input LSTMWeight must be \(D \+ M, 4 \* D\)")
     refused(
         "attention_lstm", inputs | {"AttentionWeight": wave(2, 1)}, r"input AttentionWeight must have shape \(3, 1\)"
     )

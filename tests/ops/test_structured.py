@@ -67,7 +67,7 @@ def test_crf_refuses_labels_shapes_and_lengths_that_do_not_fit() -> None:
     refused("linear_chain_crf", rows | {"Label": wrong}, "input Label must hold tags from 0 to 1, found 0 to 2")
     negative = lod_tensor(column(0, -1, 1, 0), [[3, 0, 1]])
     refused("linear_chain_crf", rows | {"Label": negative}, "input Label must hold tags from 0 to 1, found -1 to 1")
-    refused("linear_chain_crf", rows | {"Transition": wave(3, 2)}, r"input Transition must be \[tags \+ 2, tags\]")
+    refused("linear_chain_crf", rows | {"Transition": wave(3, 2)}, r"input Transition must be \(tags \+ 2, tags\)")
     refused("linear_chain_crf", rows | {"Label": column(0, 1, 1, 0)}, "input Label needs a LoD")
     refused("linear_chain_crf", padded | {"Length": np.array([3, 0, 4])}, "input Length must lie between 0 and 3")
     refused("linear_chain_crf", padded | {"Length": np.array([3, 0])}, "one number per sequence of Emission")

@@ -179,7 +179,7 @@ def test_recurrent_names_inputs_of_different_lengths() -> None:
     b = rnn(False)
     b.data("longer", [5, 2])
     next(op for op in b.program.global_block().ops if op.type == "recurrent").set_input("inputs", ["x", "longer"])
-    with pytest.raises(OperatorError, match=r"the same number of steps, found shapes \[\[4, 2\], \[5, 2\]\]"):
+    with pytest.raises(OperatorError, match=r"the same number of steps, found shapes \(4, 2\), \(5, 2\)"):
         b.run({**rnn_feed(), "longer": np.ones((5, 2))}, ["out"])
 
 

@@ -221,7 +221,7 @@ def test_a_declared_shape_that_cannot_be() -> None:
     program.global_block().var("product").shape = [-1, 7]
     found = verify(program)
     assert (found[0].code, found[0].variable) == ("FC202", "product")
-    assert found[0].message == "computes product with the shape [-1, 3], but it is declared [-1, 7]"
+    assert found[0].message == "computes product with the shape (-1, 3), but it is declared (-1, 7)"
 
 
 def test_a_declared_data_type_that_cannot_be() -> None:

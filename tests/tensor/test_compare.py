@@ -48,7 +48,7 @@ def test_what_agrees(found: Any, expected: Any, rtol: float, atol: float, agrees
 @pytest.mark.parametrize(
     ("found", "expected", "fault"),
     [
-        (f(1, 2), f(1), "has shape [2], expected [1]"),
+        (f(1, 2), f(1), "has shape (2,), expected (1,)"),
         (f(1), np.array([1]), "is float32, expected int64"),
         (np.array([1]), np.array([True]), "is int64, expected bool"),
         (LoDTensor(f(1, 2), [[0, 2]]), LoDTensor(f(1, 2), [[0, 1, 2]]), "has LoD [[2]], expected [[1, 1]]"),

@@ -44,4 +44,4 @@ def test_numbers_have_six_digits(array: Any, kind: str, data: str) -> None:
 
 
 def test_a_tensor_without_memory() -> None:
-    assert str(LoDTensor()) == "LoDTensor(no memory, dims=[0])"
+    assert str(LoDTensor()) == "LoDTensor(no memory, dims=(0,))"

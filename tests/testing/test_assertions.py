@@ -66,7 +66,7 @@ def test_a_tolerance_is_kept(model: fluidtool.Model, images: Any, expected: dict
 
 
 def test_another_shape_is_a_difference(model: fluidtool.Model, images: Any, expected: dict[str, Any]) -> None:
-    with pytest.raises(AssertionError, match=r"has shape \[\d+, 10\], expected \[10\]"):
+    with pytest.raises(AssertionError, match=r"has shape \(\d+, 10\), expected \(10,\)"):
         assert_model_outputs(model, images, {name: value[0] for name, value in expected.items()})
 
 

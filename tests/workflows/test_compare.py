@@ -188,7 +188,7 @@ def test_another_shape_is_a_difference_with_its_reason(tmp_path: Path) -> None:
     a, b = write_model(tmp_path / "a", scaled(2.0)), write_model(tmp_path / "b", program)
     result = compare(load(a), load(b))
     assert result.first is not None and result.first.value.name == "z"
-    assert result.first.value.comparison.fault == "has shape [1], expected [1, 3]"
+    assert result.first.value.comparison.fault == "has shape (1,), expected (1, 3)"
     assert result.first.inputs == {"y": "agrees"}
 
 

@@ -50,7 +50,7 @@ def test_a_list_becomes_an_array_of_the_declared_type(tmp_path: Path) -> None:
         ([[1, 2], [3]], "not rectangular"),
         ([["a", "b", "c", "d"]], "takes float32, found a list of <U1"),
         ([[1j, 0, 0, 0]], "takes float32, found a list of complex128"),
-        ([1.0, 2.0], r"takes shape \[-1, 4\]"),
+        ([1.0, 2.0], r"takes shape \(-1, 4\)"),
     ],
 )
 def test_a_list_that_cannot_be_the_input_is_refused(tmp_path: Path, value: object, message: str) -> None:
@@ -100,7 +100,7 @@ def test_outputs_print_names_types_shapes_and_values() -> None:
     )
     assert repr(found).splitlines() == [
         "Outputs",
-        "  a  int64  [8]  0 1 2 3 4 5 …",
+        "  a  int64  (8,)  0 1 2 3 4 5 …",
         "  b  SelectedRows  1 of 9 rows",
         "  c  LoDTensor",
     ]
@@ -122,7 +122,7 @@ def test_names_are_escaped() -> None:
 
 
 def test_a_model_says_what_it_takes_and_gives(model: fluidtool.Model) -> None:
-    assert re.fullmatch(r"Model\(.*__model__: image float32 \[-1, 1, 8, 8\] -> .*\)", repr(model))
+    assert re.fullmatch(r"Model\(.*__model__: image float32 \(-1, 1, 8, 8\) -> .*\)", repr(model))
 
 
 def test_dir_lists_the_calls() -> None:

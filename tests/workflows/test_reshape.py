@@ -239,7 +239,7 @@ def test_a_size_that_is_no_batch_must_fit(tmp_path: Path) -> None:
 def test_a_batch_that_the_model_does_not_take_is_refused(tmp_path: Path) -> None:
     model = fluidtool.load(leading().save(tmp_path / "model"))
     with pytest.raises(
-        UsageError, match=r"x float32 \[2, 2, 3\] is declared with a batch of 2, not 5; .*{'x': \[5,2,3\]}"
+        UsageError, match=r"x float32 \(2, 2, 3\) is declared with a batch of 2, not 5; .*{'x': \[5,2,3\]}"
     ):
         fluidtool.run(model, fluidtool.Inputs(random=True, batch=5))
     assert fluidtool.run(model, fluidtool.Inputs(random=True, batch=2)).outputs["y"].numpy().shape == (2, 6)
@@ -252,7 +252,7 @@ def test_a_batch_that_one_input_does_not_take_is_noted(tmp_path: Path) -> None:
     folder = net.op("elementwise_add", "y", {"axis": -1}, X="x", Y="z").save(tmp_path / "model", feeds=("x", "z"))
     result = call("run", folder, "--random", "--batch", 5)
     assert result.exit_code == 0
-    assert "note: the input z float32 [1, 3] is declared with a batch of 1, not 5, and keeps it" in result.stderr
+    assert "note: the input z float32 (1, 3) is declared with a batch of 1, not 5, and keeps it" in result.stderr
 
 
 @pytest.mark.parametrize("command", [["run", "--random"], ["inspect"], ["inspect", "--plan"], ["profile", "--random"]])

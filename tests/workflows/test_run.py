@@ -41,7 +41,7 @@ def test_a_tolerance_is_not_negative() -> None:
 
 def test_random_inputs_are_told_of(digits: Path, watcher: Notebook) -> None:
     fluidtool.run(fluidtool.load(digits), fluidtool.Inputs(random=True, batch=3), watcher=watcher)
-    assert watcher.said == ["random input image: float32 [3, 1, 8, 8]"] and watcher.stages == ["running"]
+    assert watcher.said == ["random input image: float32 (3, 1, 8, 8)"] and watcher.stages == ["running"]
 
 
 def test_only_counted_runs_have_a_time(digits: Path) -> None:

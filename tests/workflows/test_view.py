@@ -194,7 +194,7 @@ def test_a_difference_of_other_models_is_refused(model: Path) -> None:
 def test_a_parameter_that_differs_marks_its_operators(model: Path) -> None:
     document = {
         "blocks": [],
-        "parameters": [{"name": "w", "left": "float32 [4, 3]", "right": "float32 [4, 3]", "largest_difference": 0.25}],
+        "parameters": [{"name": "w", "left": "float32 (4, 3)", "right": "float32 (4, 3)", "largest_difference": 0.25}],
     }
     assert coloring(model, difference=document).marks[MUL].text == "w: 0.25"
 

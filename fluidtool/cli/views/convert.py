@@ -9,6 +9,7 @@ from fluidtool.cli.failures import failure, say
 from fluidtool.cli.render import counted, differ, number, show, show_json, table
 from fluidtool.errors import NotConvertibleError
 from fluidtool.onnx_export.exporter import Blocker
+from fluidtool.shapes import shape_text
 from fluidtool.workflows.conversion import ConvertResult, VerifiedOutput
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def show_result(result: ConvertResult, json: bool) -> None:
             out.add(
                 each.name,
                 each.dtype,
-                list(each.shape),
+                shape_text(each.shape),
                 number(each.difference, 3),
                 number(each.relative, 3),
                 each.fault,

@@ -25,6 +25,7 @@ from fluidtool.ir import Block, Operator
 from fluidtool.ir.roles import CALLSTACK_ATTR
 from fluidtool.model import Model
 from fluidtool.passes.cost import input_metas
+from fluidtool.shapes import shape_text
 from fluidtool.summary import ParameterFault, parameter_faults, summarize, version_text
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class SummaryView:
         self.summary = summarize(model, batch, shapes)
         metas = input_metas(model.program, model.feeds, batch, shapes)
         self.inputs = [sized_input(name, meta.shape) for name, meta in metas.items()]
-        self.sizes = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items()) or f"batch {batch}"
+        self.sizes = ", ".join(f"{name} {shape_text(shape)}" for name, shape in shapes.items()) or f"batch {batch}"
 
     def data(self) -> report.SummaryReport:
         """The whole summary."""

@@ -12,6 +12,7 @@ from fluidtool.distribute.overview import plan_data
 from fluidtool.distribute.plan import DistributePlan
 from fluidtool.distribute.roles import RolePrograms
 from fluidtool.passes.pipeline import count_operators
+from fluidtool.shapes import shape_text
 from fluidtool.workflows.job import JobResult
 
 if TYPE_CHECKING:
@@ -88,5 +89,11 @@ def _shards_table(data: Plan) -> Table:
     out = table("Shards", "shard", "!type", "!shape", ">bytes", "!server")
     for parameter in data["parameters"]:
         for shard in parameter["shards"]:
-            out.add(shard["name"], parameter["data_type"], shard["shape"], size(shard["bytes"]), shard["endpoint"])
+            out.add(
+                shard["name"],
+                parameter["data_type"],
+                shape_text(shard["shape"]),
+                size(shard["bytes"]),
+                shard["endpoint"],
+            )
     return out

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from fluidtool.cli.failures import failure
-from fluidtool.cli.render import Table, number, shape_text, show, show_json, table
+from fluidtool.cli.render import Table, number, show, show_json, table
 from fluidtool.errors import NotFiniteError
 from fluidtool.runtime.finite import NotFinite, Operand
+from fluidtool.shapes import shape_text
 
 if TYPE_CHECKING:
     from fluidtool.report import run as report
@@ -34,7 +35,7 @@ def tables(found: Sequence[NotFinite]) -> Iterator[Table]:
     out = table("Not finite", ">#", "operator", "variable", ">NaN", ">Inf", ">elements", "!first at", "cause")
     for item in found:
         place = f"block {item.block}, {item.operator}" if blocks else item.operator
-        at = shape_text(item.first)
+        at = str(list(item.first))
         out.add(place, item.type, item.variable, item.nan, item.inf, item.elements, at, _cause(item))
     yield out
     if len(found) == 1:

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
 from fluidtool.cli.progress import progress
-from fluidtool.cli.render import Table, number, shape_text, size, table
+from fluidtool.cli.render import Table, number, size, table
 from fluidtool.io.parameters import ParameterInfo, ParameterStore
 from fluidtool.ir.variable import data_type_name
+from fluidtool.shapes import shape_text
 from fluidtool.tensor import SelectedRows
 from fluidtool.tensor.statistics import Statistics, statistics
 

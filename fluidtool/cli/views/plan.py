@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from fluidtool.cli.render import Table, counted, fields, shape_text, size, table
+from fluidtool.cli.render import Table, counted, fields, size, table
 from fluidtool.cli.views.engines import native_fields, native_text
 from fluidtool.cli.views.program import kernel, sized_input
 from fluidtool.model import Model
@@ -19,6 +19,7 @@ from fluidtool.runtime.partition import Region
 from fluidtool.runtime.plan import Plan
 from fluidtool.runtime.step import Step
 from fluidtool.runtime.training_regions import TrainingRegion
+from fluidtool.shapes import shape_text
 
 if TYPE_CHECKING:
     from fluidtool.report import inspect as report
@@ -38,7 +39,7 @@ class PlanView:
         metas = input_metas(model.program, model.feeds, batch, shapes)
         self.memory = footprint(plan, metas, batch)
         self.inputs = [sized_input(name, meta.shape) for name, meta in metas.items()]
-        self.sizes = ", ".join(f"{name} {list(meta.shape)}" for name, meta in metas.items()) or "no inputs"
+        self.sizes = ", ".join(f"{name} {shape_text(meta.shape)}" for name, meta in metas.items()) or "no inputs"
         self.native = native_fields()
         self.trains = any(trains(step.op) for step in self.steps)
         block = plan.program.global_block()
@@ -191,8 +192,8 @@ def region_tables(number: int, region: Preview) -> Iterable[Table]:
     )
     out = table("", ">#", "!kernel", "computes", "!layout", "!shape", ">tasks")
     for position, shown in enumerate(region.kernel_calls):
-        shape = shape_text(shown.shape) if shown.result else ""
-        out.add(position, shown.kernel, shown.computes, shown.layout, shape, shown.tasks)
+        sizes = shape_text(shown.shape) if shown.result else ""
+        out.add(position, shown.kernel, shown.computes, shown.layout, sizes, shown.tasks)
     yield out
 
 

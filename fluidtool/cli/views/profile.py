@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from fluidtool.cli.render import Table, fields, number, shape_text, show, show_json, size, table
+from fluidtool.cli.render import Table, fields, number, show, show_json, size, table
 from fluidtool.cli.views.engines import used_text
 from fluidtool.cli.views.times import milliseconds, statistics
 from fluidtool.profiling import Item, Profile
+from fluidtool.shapes import shape_text
 from fluidtool.workflows.profile import ProfileResult
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ def slowest(found: Profile, top: int) -> Table:
         out.add(
             _place(item, blocks),
             item.name,
-            shape_text(item.shape).replace(" ", "") if item.result else "",
+            shape_text(item.shape) if item.result else "",
             _ms(item.seconds),
             _percent(item.share),
             _speed(2 * item.work.multiply_adds, item.seconds),

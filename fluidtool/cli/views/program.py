@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fluidtool.cli.render import Table, shape_text, table
+from fluidtool.cli.render import Table, table
 from fluidtool.ir import Block, Operator
+from fluidtool.shapes import shape_text
 from fluidtool.summary import Declared, declaration
 
 if TYPE_CHECKING:
@@ -46,9 +47,9 @@ def variables_table(block: Block) -> Table:
     out = table(block_title(block) or "Variables", "variable", "!kind", "!type", "!shape", ">0LoD", "!persists")
     for item in variables_of(block):
         kind = item.kind.lower().replace("_", " ")
-        shape = "" if item.shape is None else shape_text(item.shape)
+        sizes = "" if item.shape is None else shape_text(item.shape)
         type_name = item.data_type if item.data_type != "?" else ""
-        out.add(item.name, kind, type_name, shape, item.lod_level or "", "yes" if item.persistable else "")
+        out.add(item.name, kind, type_name, sizes, item.lod_level or "", "yes" if item.persistable else "")
     return out
 
 
@@ -58,7 +59,7 @@ def slots_text(slots: Mapping[str, list[str]]) -> str:
 
 
 def shaped_slots_text(slots: Mapping[str, list[str]], block: Block) -> str:
-    """'X=a [-1, 3], b [3]' line by line, with the shapes that are declared."""
+    """'X=a (-1, 3), b (3,)' line by line, with the shapes that are declared."""
     return slots_text({slot: [_with_shape(name, block) for name in names] for slot, names in slots.items()})
 
 

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fluidtool.cli.failures import failure, say
-from fluidtool.cli.render import Table, counted, shape_text, show, show_json, table
+from fluidtool.cli.render import Table, counted, show, show_json, table
 from fluidtool.errors import BakedSizeError
 from fluidtool.passes.reshape.axes import Baked, Shape
+from fluidtool.shapes import shape_text
 from fluidtool.workflows.reshape import ReshapeResult
 
 if TYPE_CHECKING:

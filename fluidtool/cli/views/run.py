@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fluidtool.cli.failures import say, say_error
-from fluidtool.cli.render import Table, counted, differ, fields, number, shape_text, show, show_json, table
+from fluidtool.cli.render import Table, counted, differ, fields, number, show, show_json, table
 from fluidtool.cli.views.comparison import compared
 from fluidtool.cli.views.engines import used_text
 from fluidtool.cli.views.times import shown
 from fluidtool.cli.views.times import statistics as times_of
 from fluidtool.records import dataclass
+from fluidtool.shapes import shape_text
 from fluidtool.tensor import LoDTensor, LoDTensorArray, SelectedRows
 from fluidtool.tensor.statistics import statistics
 from fluidtool.workflows.run import RunResult
@@ -176,7 +177,7 @@ def differences_table(comparisons: Sequence[Comparison]) -> Table:
             out.add(item.name, item.fault, "", "", "", "")
         for rank, row in enumerate(item.worst):
             many = f"{item.differing} of {item.elements}" if rank == 0 else ""
-            at = shape_text(row.index)
+            at = str(list(row.index))
             out.add(
                 item.name if rank == 0 else "",
                 many,

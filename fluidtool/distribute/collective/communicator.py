@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from fluidtool.errors import UsageError
+from fluidtool.shapes import shape_text
 
 REDUCTIONS = ("sum", "prod", "max", "min")
 DEADLINE_SECONDS = 600.0
@@ -89,8 +90,8 @@ class Communicator(ABC):
         """Row i of every rank's array, on rank i, in the order of the ranks: [size, …] -> [size, …]."""
         if not array.shape or array.shape[0] != self.size:
             raise UsageError(
-                f"an array of shape {tuple(array.shape)} has no row for each of the {self.size} ranks; its first dimension must "
-                "be their number"
+                f"an array of shape {shape_text(array.shape)} has no row for each of the {self.size} ranks; its first "
+                "dimension must be their number"
             )
         self._count(array)
         return self._all_to_all(array)
@@ -100,7 +101,7 @@ class Communicator(ABC):
         self._check_reduction(array, reduction)
         if not array.shape or array.shape[0] % self.size:
             raise UsageError(
-                f"an array of shape {tuple(array.shape)} cannot be split by rows over {self.size} ranks; "
+                f"an array of shape {shape_text(array.shape)} cannot be split by rows over {self.size} ranks; "
                 "its first dimension must be a multiple of their number"
             )
         self._count(array)
@@ -165,6 +166,6 @@ class Communicator(ABC):
             return
         if out.shape != array.shape or out.dtype != array.dtype or not out.flags.c_contiguous:
             raise UsageError(
-                f"the result is of shape {tuple(array.shape)} and {array.dtype}; `out` must be a contiguous array of "
-                f"the same, found {tuple(out.shape)} and {out.dtype}"
+                f"the result is of shape {shape_text(array.shape)} and {array.dtype}; `out` must be a contiguous array of "
+                f"the same, found {shape_text(out.shape)} and {out.dtype}"
             )

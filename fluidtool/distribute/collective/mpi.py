@@ -18,6 +18,7 @@ import numpy as np
 from fluidtool.distribute.collective.communicator import DEADLINE_SECONDS, REDUCTIONS, Communicator
 from fluidtool.distribute.collective.watchdog import Watchdog
 from fluidtool.errors import CollectiveError, DeviceError, UsageError
+from fluidtool.shapes import shape_text
 
 SECONDS_TO_PASS_ON = 0.5
 STARTED_BY_MPI = ("PMI_SIZE", "PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_SIZE", "MPI_LOCALNRANKS")
@@ -178,7 +179,7 @@ class MpiCommunicator(Communicator):
         )
 
     def _described(self, name: str, array: Any) -> str:
-        of = "" if array is None else f" of {tuple(array.shape)} {array.dtype}"
+        of = "" if array is None else f" of {shape_text(array.shape)} {array.dtype}"
         return f"{name}{of} on ring {self.ring}"
 
     def _too_late(self, what: Any) -> None:

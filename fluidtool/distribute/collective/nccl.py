@@ -11,6 +11,7 @@ from typing import Any
 from fluidtool.distribute.collective.communicator import DEADLINE_SECONDS, Communicator, Pending
 from fluidtool.errors import CollectiveError, DeviceError
 from fluidtool.records import dataclass
+from fluidtool.shapes import shape_text
 
 IDENTIFIER_BYTES = 128
 TYPES = {
@@ -214,7 +215,7 @@ class NcclCommunicator(Communicator):
 
     def _run(self, name: str, array: Any, call: Callable[[int], None]) -> None:
         """Put the call on the current stream and wait for it."""
-        label = f"{name} of {tuple(array.shape)} {array.dtype} on ring {self.ring}"
+        label = f"{name} of {shape_text(array.shape)} {array.dtype} on ring {self.ring}"
         self._guarded(lambda: call(self._cupy.cuda.get_current_stream().ptr), label)
         self._waited(label)
 

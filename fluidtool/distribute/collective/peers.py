@@ -17,6 +17,7 @@ import numpy as np
 
 from fluidtool.distribute.collective.communicator import Communicator
 from fluidtool.errors import CollectiveError
+from fluidtool.shapes import shape_text
 
 SMALL_ELEMENTS = 2048
 FUNCTIONS: dict[str, Callable[..., Any]] = {
@@ -170,4 +171,4 @@ def parts(count: int, number: int) -> list[tuple[int, int]]:
 
 
 def _label(what: str, array: Any) -> str:
-    return f"{what} {tuple(array.shape)} {array.dtype}"
+    return f"{what} {shape_text(array.shape)} {array.dtype}"

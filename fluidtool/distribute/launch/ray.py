@@ -28,6 +28,10 @@ from fluidtool.records import dataclass
 
 PATIENCE = 60.0  # seconds for an actor to come back, or to answer
 LOST = 128 + signal.SIGKILL
+REACH = (
+    "check the address with 'ray status'; if the cluster asks for a token, as those of Ray 2.60 do by default, set "
+    "RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN to that token"
+)
 
 
 def load_ray() -> Any:
@@ -35,7 +39,7 @@ def load_ray() -> Any:
     try:
         import ray
     except ImportError as error:
-        raise DeviceError("the engine ray needs Ray; install it with: pip install 'fluidtool[ray]'") from error
+        raise DeviceError("the engine ray needs Ray; install it with: pip install 'fluidtool[ray,dist]'") from error
     return ray
 
 
@@ -190,8 +194,9 @@ class RayEngine:
             where |= {"num_cpus": len(self._members), "include_dashboard": False}
         try:
             self._ray.init(log_to_driver=False, configure_logging=False, **where)
-        except (ConnectionError, RuntimeError, ValueError) as error:
-            raise DeviceError(f"Ray at {address or 'this machine'} cannot be used: {error}") from error
+        except (ConnectionError, RuntimeError, ValueError, self._ray.exceptions.RayError) as error:
+            text = f"Ray at {address or 'this machine'} cannot be used: {error}"
+            raise DeviceError(text, hint=REACH if address else "") from error
 
     def _place(self) -> Any:
         from ray.util.placement_group import placement_group

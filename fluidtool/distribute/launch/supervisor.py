@@ -24,6 +24,7 @@ from fluidtool.records import dataclass
 TICK = 0.1
 EXIT_HUNG = 124
 EXIT_TERMINATED = 128 + signal.SIGTERM
+SAME_SIGNAL = 1.0  # seconds in which signals are one and the same wish
 Line = tuple[str, bool]  # what a role wrote, and whether to stderr
 
 
@@ -109,6 +110,7 @@ class Supervisor:
         self._status = {role.name: RoleStatus(role.name, role.kind, starts=started) for role in self.roles}
         self._running: dict[str, _Running] = {}
         self._caught: signal.Signals | None = None
+        self._caught_at = 0.0
         self._hurried = False
         self._restarts = 0
         self._servers_due: float | None = None
@@ -346,9 +348,14 @@ class Supervisor:
                 signal.signal(number, handler)
 
     def _catch(self, number: int, _: FrameType | None) -> None:
-        """A second signal ends the time that roles have to end by themselves."""
-        self._hurried = self._caught is not None
-        self._caught = signal.Signals(number)
+        """A second signal ends the time that roles have to end by themselves. What follows at once is the first one again:
+        `timeout` signals its child, and then its group.
+        """
+        now = time.monotonic()
+        if self._caught is None:
+            self._caught, self._caught_at = signal.Signals(number), now
+        elif now - self._caught_at >= SAME_SIGNAL:
+            self._hurried = True
 
 
 def _described(names: Sequence[str], steps: Steps) -> str:

@@ -11,6 +11,7 @@ from fluidtool.distribute.rpc.handler import Message, Refused, Value
 from fluidtool.ir import Variable
 from fluidtool.proto.enums import VarType
 from fluidtool.records import dataclass
+from fluidtool.shapes import shape_text
 from fluidtool.tensor import LoDTensor, SelectedRows, numpy_dtype
 
 
@@ -39,7 +40,7 @@ class Expected:
         if array.dtype != self.dtype:
             raise self._refuse(f"{self.dtype} numbers", str(array.dtype))
         if array.shape != self.shape and not fits(self.shape, array.shape):
-            raise self._refuse(f"shape {list(self.shape)}", str(list(array.shape)))
+            raise self._refuse(f"shape {shape_text(self.shape)}", shape_text(array.shape))
         return value
 
     def _check_rows(self, value: Any) -> Value:
@@ -51,7 +52,9 @@ class Expected:
         if array.dtype != self.dtype:
             raise self._refuse(f"{self.dtype} numbers", str(array.dtype))
         if not fits((len(rows), *self.shape[1:]), array.shape):
-            raise self._refuse(f"{len(rows)} rows of shape {list(self.shape[1:])}", f"values {list(array.shape)}")
+            raise self._refuse(
+                f"{len(rows)} rows of shape {shape_text(self.shape[1:])}", f"values {shape_text(array.shape)}"
+            )
         height = self.shape[0]
         if height >= 0 and (value.table_height != height or rows.min() < 0 or rows.max() >= height):
             found = f"rows {int(rows.min())} to {int(rows.max())} of a table of {value.table_height}"

@@ -82,6 +82,6 @@ def load_grpc() -> Any:
         import grpc
     except ImportError as error:
         raise DeviceError(
-            "parameter servers need gRPC, but grpcio is not installed; install it with: pip install 'fluidtool[dist]'"
+            "roles on a network need gRPC, but grpcio is not installed; install it with: pip install 'fluidtool[dist]'"
         ) from error
     return grpc

@@ -10,7 +10,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -191,23 +192,17 @@ class ReplicatedTransport(LastingTransport):
 
     def _found(self, end: float) -> tuple[int, str] | None:
         """Term and endpoint of the copy that serves; one that was passed over does not know yet, so that the newest counts."""
-        known = []
-        for number, place in enumerate(self._places):
-            share = (end - time.monotonic()) / (3 - number)  # some time is kept for the other one, and to connect
-            known.append(self._status(place, min(max(share, 0.0), ANSWER)))
-        newest = max((each for each in known if each is not None), default=None)
+        patience = min(max((end - time.monotonic()) / 2, 0.0), ANSWER)  # some time is kept to connect
+        newest = max(self._terms(self._places, patience), default=None)
         return newest if newest is not None and newest[0] >= self._serving[0] else None
 
-    def _status(self, place: str, patience: float = ANSWER) -> tuple[int, str] | None:
-        client = self._client_of(place, patience)
-        try:
-            value: Any = client.get(STATUS, with_barrier=False)
-            leads, term = (int(number) for number in np.asarray(value.array).reshape(-1)[:2])
-        except (FluidError, ValueError):
-            return None
-        finally:
-            client.abandon()
-        return (term, place) if leads else None
+    def _terms(self, places: Sequence[str], patience: float) -> list[tuple[int, str]]:
+        """Term and endpoint of each of these copies that says that it serves. All are asked at once: one of them may be halted."""
+        asked = [(place, self._client_of(place, patience)) for place in places]
+        with ThreadPoolExecutor(len(asked)) as threads:
+            answers = [threads.submit(term_of, client) for _, client in asked]
+            found = zip((answer.result() for answer in answers), places, strict=True)
+            return [(term, place) for term, place in found if term is not None]
 
     def _look_around(self) -> None:
         """In a thread: where an answer is long in coming, see whether the other copy has taken over. Where nobody waits, see
@@ -223,12 +218,8 @@ class ReplicatedTransport(LastingTransport):
 
     def _compare(self) -> None:
         stream, (term, serving) = self._stream, self._serving
-        others = [self._status(place) for place in self._places if place != serving]
-        if (
-            any(each is not None and each[0] > term for each in others)
-            and stream is not None
-            and self._stream is stream
-        ):
+        others = self._terms([place for place in self._places if place != serving], ANSWER)
+        if any(other > term for other, _ in others) and stream is not None and self._stream is stream:
             stream.cancel()
 
     def _mend(self) -> None:
@@ -240,6 +231,18 @@ class ReplicatedTransport(LastingTransport):
             stream.peek()
             if stream.ended and self._since is None and not self._is_closed:
                 self._resume(stream, [], min(REACH, self._options.deadline))
+
+
+def term_of(client: Any) -> int | None:
+    """The term in which a copy serves; None where it says nothing, or does not serve. Closes the client."""
+    try:
+        value: Any = client.get(STATUS, with_barrier=False)
+        leads, term = (int(number) for number in np.asarray(value.array).reshape(-1)[:2])
+    except (FluidError, ValueError):
+        return None
+    finally:
+        client.abandon()
+    return term if leads else None
 
 
 def reopen(call: Pending) -> None:

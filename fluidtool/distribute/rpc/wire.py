@@ -18,6 +18,7 @@ import numpy as np
 from fluidtool.distribute.rpc.handler import Message, NotFound, Refused
 from fluidtool.errors import FluidError
 from fluidtool.records import dataclass
+from fluidtool.shapes import shape_text
 from fluidtool.tensor import LoDTensor, SelectedRows, numpy_dtype, var_type_of
 
 Buffer = bytes | bytearray | memoryview
@@ -231,7 +232,9 @@ def _value(name: str, found: dict[int, Any], dims: list[int], lod: list[list[int
         raise _malformed(f"variable {name!r} is of a table of {height} rows")
     rows = found.get(ROWS, b"")
     if len(rows) % INTEGERS_64.itemsize or len(rows) // INTEGERS_64.itemsize != (dims[0] if dims else 0):
-        raise _malformed(f"variable {name!r} has values of shape {dims}, but row numbers of {len(rows)} bytes")
+        raise _malformed(
+            f"variable {name!r} has values of shape {shape_text(dims)}, but row numbers of {len(rows)} bytes"
+        )
     return SelectedRows(aligned(np.frombuffer(rows, INTEGERS_64)), height, array)
 
 
@@ -242,7 +245,7 @@ def _array(name: str, data_type: int, dims: list[int], data: Buffer) -> np.ndarr
         raise _malformed(f"variable {name!r}: {error}") from error
     largest = math.prod(size or 1 for size in dims) * dtype.itemsize  # numpy counts no dimension of 0 either
     if any(size < 0 for size in dims) or math.prod(dims) * dtype.itemsize != len(data) or largest > LARGEST_ARRAY:
-        raise _malformed(f"variable {name!r} of {dtype} and shape {dims} has {len(data)} bytes")
+        raise _malformed(f"variable {name!r} of {dtype} and shape {shape_text(dims)} has {len(data)} bytes")
     return aligned(np.frombuffer(data, dtype)).reshape(dims)
 
 

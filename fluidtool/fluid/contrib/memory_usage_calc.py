@@ -7,6 +7,7 @@ from math import prod
 from fluidtool.errors import ArgumentTypeError, UsageError
 from fluidtool.ir import Program, Variable
 from fluidtool.proto.enums import VarType
+from fluidtool.shapes import shape_text
 from fluidtool.tensor import numpy_dtype
 
 __all__ = ["memory_usage"]
@@ -37,5 +38,5 @@ def _bytes(var: Variable, batch_size: int) -> int:
     if var.type != VarType.LOD_TENSOR or var.dtype is None:
         return 0
     if sum(size < 0 for size in var.shape) > 1:
-        raise UsageError(f"Var {var.name} has more than one negative dim: {list(var.shape)}")
+        raise UsageError(f"Var {var.name} has more than one negative dim: {shape_text(var.shape)}")
     return prod(-size * batch_size if size < 0 else size for size in var.shape) * numpy_dtype(var.dtype).itemsize

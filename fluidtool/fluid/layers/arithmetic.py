@@ -13,6 +13,7 @@ from fluidtool.fluid.layers.building import FLOATS, append_simple
 from fluidtool.fluid.layers.creation import assign
 from fluidtool.ir import Variable, unique_name
 from fluidtool.proto.enums import VarType
+from fluidtool.shapes import shape_text
 
 ORDERED = ("float32", "float64", "int32", "int64")
 
@@ -232,14 +233,15 @@ def _check_matrices(x_shape: list[int], y_shape: list[int], transpose_x: bool, t
     if x_shape[-1] != y_shape[-2] and -1 not in (x_shape[-1], y_shape[-2]):
         raise UsageError(
             "After performing an optional transpose, Input X's width should be equal to Y's width for multiplication "
-            f"prerequisites. But received X's shape: {x_shape}, Y's shape: {y_shape}\n"
+            f"prerequisites. But received X's shape: {shape_text(x_shape)}, Y's shape: {shape_text(y_shape)}\n"
         )
     if len(x_shape) > 2 and len(y_shape) > 2:
         for axis, (left, right) in enumerate(zip(x_shape[:-2], y_shape, strict=False)):
             if left >= 0 and right >= 0 and left != right:
                 raise UsageError(
                     "When the matrix is larger than 2 dimensions, the higher dimensional values of the two matrices need to "
-                    f"be equal. But received x_shape[{axis}] != y_shape[{axis}]. X's shape: {x_shape}, Y's shape: {y_shape}.\n"
+                    f"be equal. But received x_shape[{axis}] != y_shape[{axis}]. "
+                    f"X's shape: {shape_text(x_shape)}, Y's shape: {shape_text(y_shape)}.\n"
                 )
 
 

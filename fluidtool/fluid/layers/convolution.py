@@ -14,6 +14,7 @@ from fluidtool.fluid.layers.building import FLOATS, append_simple
 from fluidtool.fluid.layers.windows import check_cudnn, check_format, per_dimension, read_padding
 from fluidtool.ir import Variable
 from fluidtool.records import dataclass
+from fluidtool.shapes import shape_text
 
 
 def conv2d(
@@ -302,7 +303,7 @@ def unfold(
     helper = LayerHelper("unfold", name=name)
     check_variable_and_dtype(x, "x", ("float32", "float64"), "unfold")
     if len(x.shape) != 4:
-        raise UsageError(f"input should be the format of [N, C, H, W], found {list(x.shape)}")
+        raise UsageError(f"input should be the format of [N, C, H, W], found {shape_text(x.shape)}")
     sides = [paddings] * 4 if isinstance(paddings, int) else list(paddings) * (2 if len(paddings) == 2 else 1)
     if len(sides) != 4:
         raise UsageError("paddings should either be an integer or a list of 2 or 4 integers")

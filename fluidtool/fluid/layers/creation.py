@@ -172,7 +172,7 @@ def _full_checked(shape: Sequence[int], dtype: Any, value: float, force_cpu: boo
     check_type(shape, "shape", (list, tuple), op_name)
     check_dtype(dtype, "create data type", NUMBERS, op_name)
     if op_name == "ones" and math.prod(shape) <= 0:
-        raise UsageError(f"The shape is invalid: {shape}.")
+        raise UsageError(f"The shape is invalid: {shape!r}.")
     return fill_constant(shape, dtype, value, force_cpu)
 
 

@@ -17,6 +17,7 @@ from fluidtool.fluid.layers.shape import MOVABLE, PLAIN, has_tensors, number_ten
 from fluidtool.ir import Variable, unique_name
 from fluidtool.ir.variable import data_type, data_type_name
 from fluidtool.proto.enums import VarType
+from fluidtool.shapes import shape_text
 
 
 # ---------------------------------------------------------------- picking and placing
@@ -117,7 +118,7 @@ def unique_with_counts(x: Variable, dtype: str = "int32") -> tuple[Variable, Var
         raise ArgumentTypeError(f"Op unique_with_counts, index dtype must be int32 or int64, found {dtype}")
     if len(x.shape) != 1:
         raise UsageError(
-            f"Op unique_with_counts, x must not be null and size of dim must be 1, found shape {list(x.shape)}"
+            f"Op unique_with_counts, x must not be null and size of dim must be 1, found shape {shape_text(x.shape)}"
         )
     helper = LayerHelper("unique_with_counts")
     out = helper.create_variable_for_type_inference(x.dtype)

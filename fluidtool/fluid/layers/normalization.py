@@ -14,6 +14,7 @@ from fluidtool.fluid.layers.building import FLOATS, append_simple
 from fluidtool.fluid.param_attr import ParamAttr
 from fluidtool.ir import Variable
 from fluidtool.proto.enums import VarType
+from fluidtool.shapes import shape_text
 
 WIDE = ("float32", "float64")
 
@@ -148,7 +149,7 @@ def _channels(input: Variable, data_layout: str) -> int:
     if data_layout not in ("NCHW", "NHWC"):
         raise UsageError("unsupported data layout:" + data_layout)
     if len(input.shape) < 2:
-        raise UsageError(f"batch_norm takes an input of two dimensions or more, found {list(input.shape)}")
+        raise UsageError(f"batch_norm takes an input of two dimensions or more, found {shape_text(input.shape)}")
     return input.shape[1] if data_layout == "NCHW" else input.shape[-1]
 
 

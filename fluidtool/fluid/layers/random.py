@@ -31,7 +31,7 @@ def _check_sizes(shape: Sequence[int | Variable]) -> None:
         if not isinstance(size, Variable) and size <= 0:
             raise UsageError(
                 "Each dimension size given in shape must not be negative except one unknown dimension, "
-                f"but received {list(shape)}."
+                f"but received {shape!r}."
             )
 
 

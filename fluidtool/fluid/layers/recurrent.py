@@ -12,6 +12,7 @@ from fluidtool.fluid.layers.dense import fc
 from fluidtool.fluid.layers.shape import concat
 from fluidtool.ir import Variable
 from fluidtool.proto.enums import VarType
+from fluidtool.shapes import shape_text
 
 REAL = ("float32", "float64")
 ACTIVATIONS = ("identity", "sigmoid", "tanh", "relu")
@@ -27,7 +28,8 @@ def _initial(state: Variable | None, name: str, rows: int, width: int) -> Variab
     """An initial state, which must be [rows, width]."""
     if state is not None and state.shape != (rows, width):
         raise UsageError(
-            f"The shape of {name} should be (batch_size, {width}), expected {(rows, width)}, found {state.shape}"
+            f"The shape of {name} should be (batch_size, {width}), "
+            f"expected {shape_text((rows, width))}, found {shape_text(state.shape)}"
         )
     return state
 

@@ -194,7 +194,7 @@ def _check_sizes(out_shape: Sequence[int | Variable], rank: int) -> None:
     if not isinstance(out_shape, (list, tuple)):
         raise ArgumentTypeError(f"out_shape should be a list or tuple or Variable, found {type(out_shape).__name__}")
     if any(not isinstance(size, Variable) and size <= 0 for size in out_shape):
-        raise UsageError(f"Each dimension size given in out_shape must be greater than 0, found {out_shape}")
+        raise UsageError(f"Each dimension size given in out_shape must be greater than 0, found {out_shape!r}")
     if len(out_shape) != rank - 2:
         raise UsageError(f"out_shape length should be {rank - 2} for input {rank}-D tensor.")
 

@@ -22,6 +22,7 @@ from fluidtool.passes.backward import append_backward
 from fluidtool.passes.backward.arguments import names
 from fluidtool.proto.enums import VarType
 from fluidtool.records import dataclass
+from fluidtool.shapes import shape_text
 
 ParamGrad = tuple[Variable, Variable | None]
 
@@ -154,7 +155,7 @@ class Optimizer:
         """Append the gradients of `loss`; raises UsageError if it is not a scalar."""
         if tuple(loss.shape) != (1,):
             raise UsageError(
-                f"The loss.shape should be (1L,), but the current loss.shape is {tuple(loss.shape)}. Maybe that you should "
+                f"The loss.shape should be (1L,), but the current loss.shape is {shape_text(loss.shape)}. Maybe that you should "
                 "call fluid.layers.mean to process the current loss."
             )
         self._dtype = loss.dtype

@@ -18,6 +18,7 @@ from fluidtool.errors import UnreadableError, UsageError
 from fluidtool.io.pickles.arrays import MOST_DIMENSIONS
 from fluidtool.io.pickles.machine import Machine
 from fluidtool.io.pickles.operations import MalformedError
+from fluidtool.shapes import shape_text
 
 STRUCTURED_NAMES = "StructuredToParameterName@@"
 SLICED = "UnpackBigParamInfor@@"
@@ -77,7 +78,7 @@ def _joined(state: dict[str, Any], source: str) -> dict[str, Any]:
         if any(size < 0 for size in shape) or prod(shape) != whole.size:
             raise UnreadableError(
                 f"{source} is corrupted: the slices of {name} have {whole.size} elements, its shape is "
-                f"{list(shape)[:32]}"
+                f"{shape_text(shape[:32])}"
             )
         state[name] = whole.reshape(shape)
     return state

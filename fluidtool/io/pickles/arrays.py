@@ -69,9 +69,9 @@ def array_of(kind: DataType, shape: tuple[Any, ...], data: Any, order: str) -> A
     """The array, writable and in this machine's order of bytes; the bytes must be exactly those of the shape."""
     dtype = kind.dtype
     if len(shape) > MOST_DIMENSIONS or not all(type(size) is int and 0 <= size < 2**62 for size in shape):
-        raise MalformedError(f"{_short(list(shape))} is not the shape of an array")
+        raise MalformedError(f"{_short(shape)} is not the shape of an array")
     if prod(shape) * dtype.itemsize != len(data) or prod(size or 1 for size in shape) >= 2**60:
-        raise MalformedError(f"an array of {dtype} and shape {_short(list(shape))} is given {len(data)} bytes")
+        raise MalformedError(f"an array of {dtype} and shape {_short(shape)} is given {len(data)} bytes")
     flat = np.frombuffer(data, dtype) if len(data) else np.empty(0, dtype)
     native = flat.astype(dtype.newbyteorder("=")) if not dtype.isnative else flat.copy()
     return native.reshape(shape, order="F" if order == "F" else "C")

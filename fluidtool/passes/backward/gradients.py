@@ -14,6 +14,7 @@ from fluidtool.passes.backward.descriptions import backward_op, strip_grad
 from fluidtool.passes.backward.paths import operator_path
 from fluidtool.passes.backward.rename import rename_existing, with_new_names
 from fluidtool.proto.enums import VarType
+from fluidtool.shapes import shape_text
 
 
 def gradients(
@@ -80,7 +81,7 @@ def _give_target_gradients(
         if gradient.block.idx != block.idx or gradient.shape != target.shape:
             raise ProgramError(
                 f"The target gradient {gradient.name} must stand in the block and have the shape of {target.name}: "
-                f"expected {list(target.shape)}, found {list(gradient.shape)}"
+                f"expected {shape_text(target.shape)}, found {shape_text(gradient.shape)}"
             )
         renames[grad_name(target.name)] = gradient.name
         known.add(gradient.name)

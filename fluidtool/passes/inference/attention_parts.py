@@ -9,6 +9,7 @@ from fluidtool.passes.inference.matching import float_type, made_by, same_value,
 from fluidtool.passes.inference.queries import rank
 from fluidtool.passes.inference.rewriting import MatchContext, NoMatch
 from fluidtool.records import dataclass
+from fluidtool.shapes import shape_text
 
 FACTORS = ("scale", "elementwise_mul", "elementwise_div")
 
@@ -72,12 +73,12 @@ def heads_and_size(reshape: MatchContext, product: MatchContext, columns: int, p
     shape = shape_of(reshape)
     named = [parts] if parts > 1 else []
     if len(shape) != 4 + len(named) or shape[2:-2] != named or not keeps_rows(shape, product):
-        raise NoMatch(f"{reshape.output('Out')} is reshaped to {shape}, not to heads")
+        raise NoMatch(f"{reshape.output('Out')} is reshaped to {shape_text(shape)}, not to heads")
     heads, size = shape[-2:]
     each = columns // parts
     heads, size = (each // size if heads == -1 else heads), (each // heads if size == -1 else size)
     if heads < 1 or size < 1 or heads * size * parts != columns:
-        raise NoMatch(f"{columns} columns do not form the heads {shape[2:]}")
+        raise NoMatch(f"{columns} columns do not form the heads {shape_text(shape[2:])}")
     return heads, size
 
 

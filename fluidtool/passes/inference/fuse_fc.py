@@ -12,6 +12,7 @@ from fluidtool.passes.inference.queries import rank
 from fluidtool.passes.inference.rewriting import Edit, MatchContext, NoMatch, rewrite
 from fluidtool.passes.result import PassResult
 from fluidtool.runtime.scope import Scope
+from fluidtool.shapes import shape_text
 
 PRODUCTS = ("mul", "matmul")
 
@@ -43,7 +44,7 @@ def _with_bias(add: MatchContext, product: MatchContext) -> Edit:
     count = channels(product)
     name, _ = channel_vector(product, add, columns + 1, columns, count)
     if add.array(name).shape not in ((count,), (1, count)):
-        raise NoMatch(f"{name} of shape {list(add.array(name).shape)} is not one number per column ({count})")
+        raise NoMatch(f"{name} of shape {shape_text(add.array(name).shape)} is not one number per column ({count})")
     inputs = {"Input": product.op.input("X"), "W": product.op.input("Y"), "Bias": [name]}
     attrs = {"in_num_col_dims": columns, "activation_type": ""}
     fc = add.new_operator("fc", inputs, {"Out": add.op.output("Out")}, attrs)

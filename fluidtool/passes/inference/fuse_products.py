@@ -12,6 +12,7 @@ from fluidtool.passes.inference.queries import rank
 from fluidtool.passes.inference.rewriting import Edit, MatchContext, NewVariable, NoMatch, rewrite
 from fluidtool.passes.result import PassResult
 from fluidtool.runtime.scope import Scope
+from fluidtool.shapes import shape_text
 
 SQUARED = "fusion_squared_mat_sub"
 
@@ -112,7 +113,7 @@ def _sequence_conv(conv: MatchContext, add: MatchContext, relu: MatchContext) ->
     count = int(conv.numbers(conv.input("Filter")).shape[1])
     bias, _ = channel_vector(conv, add, 2, 1, count)
     if add.array(bias).size != count:
-        raise NoMatch(f"{bias} of shape {list(add.array(bias).shape)} is not one number per column ({count})")
+        raise NoMatch(f"{bias} of shape {shape_text(add.array(bias).shape)} is not one number per column ({count})")
     group = check_group([conv, add, relu], relu.output("Out"), [(conv, conv.input("X"))])
     inputs = {"X": op.input("X"), "Filter": op.input("Filter"), "Bias": [bias]}
     columns = NewVariable(relu.fresh_name(f"{relu.output('Out')}_columns"), relu.output("Out"))

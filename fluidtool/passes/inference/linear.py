@@ -10,6 +10,7 @@ import numpy as np
 
 from fluidtool.ops.nn.windows import CHANNELS_LAST
 from fluidtool.passes.inference.rewriting import MatchContext, NoMatch
+from fluidtool.shapes import shape_text
 
 Array = np.ndarray[Any, Any]
 
@@ -58,7 +59,7 @@ def output_rank(match: MatchContext) -> int:
     if op.type in ("matmul", "matmul_v2"):
         var = match.block.find_var_recursive(match.input("X"))
         if weight.ndim != 2:
-            raise NoMatch(f"the weight of the {op.type} has shape {list(weight.shape)}; {RANK_TWO_WEIGHT}")
+            raise NoMatch(f"the weight of the {op.type} has shape {shape_text(weight.shape)}; {RANK_TWO_WEIGHT}")
         if var is None or not var.has_shape or len(var.shape) < 2:
             raise NoMatch(f"{match.input('X')} is not declared with two dimensions or more")
         return len(var.shape)
@@ -91,10 +92,10 @@ def channels(match: MatchContext) -> int:
     if op.type == "mul":
         columns = weight.shape[int(op.get_attr("y_num_col_dims", 1)) :]
         if len(columns) != 1:
-            raise NoMatch(f"the weight of the mul has shape {list(weight.shape)}; {RANK_TWO_WEIGHT}")
+            raise NoMatch(f"the weight of the mul has shape {shape_text(weight.shape)}; {RANK_TWO_WEIGHT}")
         return int(columns[0])
     if weight.ndim != 2:
-        raise NoMatch(f"the weight of the {op.type} has shape {list(weight.shape)}; {RANK_TWO_WEIGHT}")
+        raise NoMatch(f"the weight of the {op.type} has shape {shape_text(weight.shape)}; {RANK_TWO_WEIGHT}")
     return int(weight.shape[0 if _transposes_weight(match) else 1])
 
 
@@ -145,7 +146,7 @@ def channel_vector(match: MatchContext, add: MatchContext, rank: int, axis: int,
     wanted = [count if dimension == axis else 1 for dimension in range(rank)]
     if len(sizes) != rank or start < 0 or sizes not in (wanted, [1] * rank):
         raise NoMatch(
-            f"{name} of shape {list(values.shape)} is not one number per channel along axis {axis} "
+            f"{name} of shape {shape_text(values.shape)} is not one number per channel along axis {axis} "
             f"({count} channels, attribute axis {add.op.get_attr('axis', -1)})"
         )
     return name, np.broadcast_to(values.reshape(-1), (count,))

@@ -11,6 +11,7 @@ from fluidtool.ir.dataflow import EMPTY
 from fluidtool.passes.inference.match import Use
 from fluidtool.passes.inference.rewriting import MatchContext, NoMatch
 from fluidtool.proto.enums import VarType
+from fluidtool.shapes import shape_text
 
 
 def made_by(match: MatchContext, name: str, *types: str) -> MatchContext | None:
@@ -87,7 +88,9 @@ def vector(match: MatchContext, name: str, axis: int, rank: int) -> np.ndarray[A
     """
     values = match.numbers(name)
     if values.ndim != 1 or axis not in (-1, rank - 1):
-        raise NoMatch(f"{name} of shape {list(values.shape)} is not one number for each position of the last dimension")
+        raise NoMatch(
+            f"{name} of shape {shape_text(values.shape)} is not one number for each position of the last dimension"
+        )
     return values
 
 

@@ -19,6 +19,7 @@ from fluidtool.passes.inference.rewriting import Edit, MatchContext, NewParamete
 from fluidtool.passes.result import PassResult
 from fluidtool.records import dataclass
 from fluidtool.runtime.scope import Scope
+from fluidtool.shapes import shape_text
 
 TABLE_LIMIT = 1 << 24  # bytes that a table of projected embeddings may take
 NO_PADDING = -1
@@ -101,7 +102,7 @@ def embedding_rule(match: MatchContext) -> Edit | str | None:
     table = look_up.numbers(look_up.input("W"))
     rows = match.numbers(found.weight).shape[0]
     if table.ndim != 2 or table.shape[1] != rows:
-        return f"{look_up.input('W')} of shape {list(table.shape)} is not a table with rows of {rows} numbers"
+        return f"{look_up.input('W')} of shape {shape_text(table.shape)} is not a table with rows of {rows} numbers"
     width = _width(match)
     size = table.shape[0] * width * table.dtype.itemsize
     if size > TABLE_LIMIT:
@@ -154,7 +155,9 @@ def _check_sizes(match: MatchContext, columns: int) -> None:
         shape = match.numbers(name).shape
         fits = len(shape) == 2 and (shape[1] == columns if slot == "Weight" else shape[0] == 1 and shape[1] >= columns)
         if not fits:
-            raise NoMatch(f"{name} of shape {list(shape)} is not a {slot} of {match.op.type} with {columns} columns")
+            raise NoMatch(
+                f"{name} of shape {shape_text(shape)} is not a {slot} of {match.op.type} with {columns} columns"
+            )
 
 
 def _check_layer(match: MatchContext) -> None:

@@ -98,7 +98,7 @@ def _check_look_up(match: MatchContext, first: MatchContext) -> None:
         raise NoMatch("the tables have rows of different lengths")
     ids = block.var_recursive(match.input("Ids"))
     if ids.lod_level or rank(block, match.output("Out")) != 3:
-        raise NoMatch(f"{ids.name} is not [batch, length] words")
+        raise NoMatch(f"{ids.name} is not (batch, length) words")
     if ids.shape[:2] != block.var_recursive(first.input("Ids")).shape[:2]:
         raise NoMatch(f"{first.input('Ids')} and {ids.name} are not declared with the same batch and length")
 

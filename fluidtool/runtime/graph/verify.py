@@ -6,6 +6,7 @@ import os
 from math import prod
 
 from fluidtool.runtime.graph.ir import EngineFaultError, Graph, Node, Value, operands
+from fluidtool.shapes import shape_text
 
 SWITCH = "FLUIDTOOL_VERIFY"
 
@@ -43,8 +44,8 @@ def _fault_of(node: Node, there: set[Value]) -> str:
     if node.output.array is not None:
         return "writes to a constant"
     if prod(node.output.shape) <= 0:
-        return f"has a result of shape {list(node.output.shape)}"
+        return f"has a result of shape {shape_text(node.output.shape)}"
     residual = node.residual
     if residual is not None and prod(residual.shape) != prod(node.output.shape):
-        return f"adds a value of shape {list(residual.shape)} to one of {list(node.output.shape)}"
+        return f"adds a value of shape {shape_text(residual.shape)} to one of {shape_text(node.output.shape)}"
     return ""

@@ -186,6 +186,24 @@ def test_three_trainers_learn_what_one_process_does_also_when_one_of_them_leaves
         np.testing.assert_allclose(found[name], array, rtol=0, atol=2e-6, err_msg=name)
 
 
+def test_a_launcher_of_one_trainer_that_is_told_to_end_twice_at_once_lets_it_leave(made: Made, tmp_path: Path) -> None:
+    training = made.training(tmp_path / "saved")
+    with launched("--elastic", 1, "--trainers", 1, made.job, *training) as job:
+        begun(job, 1)
+        with (
+            launched("--elastic", 1, "--role", "trainer_1", made.job, *training) as other,
+            slowed(job.process_of("trainer_0")),  # on a busy machine it would be done before the other has started
+        ):
+            job.await_event(about("join", 1), "join of trainer 1")
+            for _ in range(2):  # as `timeout` does: its child, and then its group
+                other.process.send_signal(signal.SIGTERM)
+            assert other.end() == 143
+        job.await_event(about("leave", 1), "leave of trainer 1")
+        assert job.end() == 0, job.talk
+    assert [event for event in other.events if event["event"] == "kill"] == []
+    assert made.lost(tmp_path / "saved") == 0
+
+
 def test_a_trainer_that_is_killed_starts_again_alone_and_loses_a_share_of_a_round_at_most(
     made: Made, tmp_path: Path
 ) -> None:

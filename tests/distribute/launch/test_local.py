@@ -17,7 +17,7 @@ import pytest
 from fluidtool.distribute.launch.progress import Report, Reporter
 from fluidtool.distribute.launch.recovery import Recovery
 from fluidtool.distribute.launch.status import Outcome
-from fluidtool.distribute.launch.supervisor import EXIT_HUNG, Patience
+from fluidtool.distribute.launch.supervisor import EXIT_HUNG, SAME_SIGNAL, Patience
 from tests.distribute.launch.support import Remembered, is_alive, run, toy
 from tests.support.checkout import child_environment
 
@@ -359,22 +359,24 @@ def test_restarts_are_used_up(tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------- signals
+GRACE = 20.0
+ENDS = "signal.signal(signal.SIGTERM, lambda *_: (print('ending'), sys.exit(0)))"
 SUPERVISES = """
 import sys
 from pathlib import Path
 from tests.distribute.launch.support import Patience, Remembered, run, toy
 view = Remembered(then=lambda role, text: print(text, flush=True))
-code = "signal.signal(signal.SIGTERM, lambda *_: (print('ending'), sys.exit(0))); print(os.getpid()); time.sleep(60)"
+code = sys.argv[2] + "; print(os.getpid()); time.sleep(60)"
 roles = [toy("pserver_0", code), toy("trainer_0", code)]
-outcome, _ = run(roles, Path(sys.argv[1]), view=view, patience=Patience(grace=10))
+outcome, _ = run(roles, Path(sys.argv[1]), view=view, patience=Patience(grace=float(sys.argv[3])))
 print(outcome.reason, flush=True)
 sys.exit(outcome.exit_code)
 """
 
 
-def supervising(folder: Path) -> tuple[subprocess.Popen[str], list[int]]:
-    """A process that supervises two roles, and the roles' processes."""
-    command = [sys.executable, "-c", textwrap.dedent(SUPERVISES), str(folder)]
+def supervising(folder: Path, role: str = ENDS) -> tuple[subprocess.Popen[str], list[int]]:
+    """A process that supervises two roles which run this code, and the roles' processes."""
+    command = [sys.executable, "-c", textwrap.dedent(SUPERVISES), str(folder), role, str(GRACE)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=child_environment())
     assert process.stdout is not None
     return process, [int(process.stdout.readline()) for _ in range(2)]
@@ -387,6 +389,31 @@ def test_a_signal_ends_all_roles_in_order(number: signal.Signals, code: int, nam
     written, _ = process.communicate(timeout=30)
     assert process.returncode == code
     assert written.splitlines() == ["ending", "ending", f"stopped by {name}"]
+    assert not any(is_alive(role) for role in roles)
+
+
+SLOW = "signal.signal(signal.SIGTERM, lambda *_: (time.sleep(0.3), print('ended'), sys.exit(0)))"
+STUBBORN = "signal.signal(signal.SIGTERM, signal.SIG_IGN)"
+
+
+@pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_that_comes_twice_at_once_leaves_roles_their_time(tmp_path: Path, second: signal.Signals) -> None:
+    process, _ = supervising(tmp_path, SLOW)
+    process.send_signal(signal.SIGTERM)
+    process.send_signal(second)
+    written, _ = process.communicate(timeout=30)
+    assert written.splitlines()[:2] == ["ended", "ended"]
+
+
+def test_a_second_signal_kills_roles_that_do_not_end(tmp_path: Path) -> None:
+    process, roles = supervising(tmp_path, STUBBORN)
+    begin = time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    time.sleep(SAME_SIGNAL + 0.2)
+    assert all(is_alive(role) for role in roles)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=30)
+    assert time.monotonic() - begin < GRACE / 2 and process.returncode == 143
     assert not any(is_alive(role) for role in roles)
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -65,7 +66,27 @@ def test_without_ray_the_way_to_install_it_is_told(tmp_path: Path, monkeypatch: 
     monkeypatch.setitem(sys.modules, "ray", None)
     (tmp_path / "script.py").write_text("")
     result = call("launch", "--engine", "ray", tmp_path / "script.py")
-    assert "the engine ray needs Ray; install it with: pip install 'fluidtool[ray]'" in error_of(result)
+    assert "the engine ray needs Ray; install it with: pip install 'fluidtool[ray,dist]'" in error_of(result)
+
+
+class RayError(Exception):
+    """The root of Ray's own errors."""
+
+
+@pytest.mark.parametrize("error", [ConnectionError, RuntimeError, RayError])
+@pytest.mark.parametrize("address", ["auto", "ray://head:10001"])
+def test_where_a_cluster_is_not_reached_the_token_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str, error: type[Exception]
+) -> None:
+    def init(**options: object) -> None:
+        raise error("nobody lets me in")
+
+    ray = SimpleNamespace(init=init, exceptions=SimpleNamespace(RayError=RayError))
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    (tmp_path / "script.py").write_text("")
+    said = error_of(call("launch", "--engine", "ray", "--ray-address", address, tmp_path / "script.py"))
+    assert f"Ray at {address} cannot be used: nobody lets me in" in said
+    assert "set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN to that token" in said
 
 
 def test_endpoints_are_not_the_user_s(tmp_path: Path) -> None:

@@ -389,7 +389,7 @@ class TestSaving:
         [
             ({"slice_shapes": ["1,3", "3,3"]}, r"slice w.block1 must be float32 of shape 3,3"),
             ({"dtype": 3}, "slice w.block0 must be int64"),
-            ({"shape": [4, 3]}, r"the slices have 9 elements, but attribute shape is \[4, 3\]"),
+            ({"shape": [4, 3]}, r"the slices have 9 elements, but attribute shape is \(4, 3\)"),
             ({"remote_varnames": ["w.block0"]}, "must be equally many, found 2, 1, 2, 2"),
             ({"slice_shapes": ["1,x", "2,3"]}, "takes sizes such as '50,8'"),
         ],

@@ -91,7 +91,7 @@ class Copies:
     asked: list[tuple[str, float]] = field(default_factory=list)
 
     def client_of(self, place: str, patience: float) -> Any:
-        return Asker(self, place, patience)
+        return Asker(self, place, patience, self.clock.now + patience)
 
     def transport(self, deadline: float = DEADLINE) -> ReplicatedTransport:
         return ReplicatedTransport(self.client_of, (FIRST, SECOND), TransportOptions(deadline=deadline))
@@ -107,17 +107,18 @@ class Copies:
 
 @dataclass
 class Asker:
-    """A client of one copy."""
+    """A client of one copy. Several may wait at once, each until its own instant: end."""
 
     copies: Copies
     place: str
     patience: float
+    end: float
 
     def get(self, name: str, *, with_barrier: bool) -> LoDTensor:
         self._note()
         term = self.copies.terms.get(self.place, 0)
         if not term:
-            self.copies.clock.now += self.patience
+            self.copies.clock.now = max(self.copies.clock.now, self.end)
             raise Late("nobody answers")
         return LoDTensor(np.array([1, term, 1, 1], np.int64))
 
@@ -128,7 +129,7 @@ class Asker:
         return line
 
     def _note(self) -> None:
-        self.copies.asked.append((self.place, self.copies.clock.now + self.patience))
+        self.copies.asked.append((self.place, self.end))
 
     def abandon(self) -> None:
         pass
@@ -252,6 +253,14 @@ def test_the_copy_that_serves_is_found_with_little_time_where_the_first_one_says
     copies.terms, copies.does = {SECOND: 2}, answers
     assert made(copies.transport(), read(clock, deadline=0.3)).name == "w"
     assert clock.now < 100.3
+
+
+def test_both_copies_are_asked_at_once(clock: Clock, copies: Copies) -> None:
+    copies.terms = {}
+    with pytest.raises(Gone):
+        made(copies.transport(), read(clock))
+    questions = sorted(copies.asked[:2])
+    assert questions == [(FIRST, 100.0 + replicated.ANSWER), (SECOND, 100.0 + replicated.ANSWER)]
 
 
 def test_the_next_call_has_all_of_its_own_time(clock: Clock, copies: Copies) -> None:

@@ -186,15 +186,15 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("data", "reason"),
         [
-            (b"\x18\x05\x22\x01\x04\x42\x04" + bytes(4), r"shape \[4\] has 4 bytes"),
+            (b"\x18\x05\x22\x01\x04\x42\x04" + bytes(4), r"shape \(4,\) has 4 bytes"),
             (b"\x18\x63\x22\x01\x01\x42\x04" + bytes(4), "is not a data type"),
             (b"\x10\x07\x42\x01\x00", "found 7"),
             (b"\x0a\x02\xff\xfe", "not UTF-8"),
             (b"\x0a\x7f", "127 bytes, but 0 are left"),
             (b"\x0a", "does not end"),
             (b"\x0b\x00", "wire type 3"),
-            (b"\x18\x05\x22\x0a" + b"\xff" * 9 + b"\x01\x42\x04" + bytes(4), r"shape \[-1\]"),
-            (b"\x18\x05\x22\x0a\x00" + b"\x80" * 8 + b"\x40\x42\x00", r"shape \[0, 4611686018427387904\]"),
+            (b"\x18\x05\x22\x0a" + b"\xff" * 9 + b"\x01\x42\x04" + bytes(4), r"shape \(-1,\)"),
+            (b"\x18\x05\x22\x0a\x00" + b"\x80" * 8 + b"\x40\x42\x00", r"shape \(0, 4611686018427387904\)"),
             (b"\x10\x01\x18\x05\x38" + b"\xff" * 9 + b"\x01\x22\x01\x00\x42\x00\x4a\x00", "a table of -1 rows"),
             (b"\x10\x01\x18\x05\x22\x01\x01\x42\x04" + bytes(4) + b"\x4a\x04" + bytes(4), "row numbers of 4 bytes"),
         ],

@@ -171,7 +171,7 @@ def test_an_input_that_is_overwritten_stays() -> None:
 def test_a_bias_along_the_rows_stays() -> None:
     net = layer()
     net.block.ops[1].set_attr("axis", 0)
-    assert left(fuse_fc_lstm, net) == ["b of shape [16] is not one number for each position of the last dimension"]
+    assert left(fuse_fc_lstm, net) == ["b of shape (16,) is not one number for each position of the last dimension"]
 
 
 def test_the_gates_of_the_original_paper_stay() -> None:
@@ -219,15 +219,15 @@ def test_a_large_table_stays(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 SHAPES = [
-    ("wh", (4 * SIZE,), "wh of shape [16] is not a Weight of lstm with 16 columns"),
-    ("wh", (SIZE, 4, SIZE), "wh of shape [4, 4, 4] is not a Weight of lstm with 16 columns"),
-    ("wh", (SIZE, 3 * SIZE), "wh of shape [4, 12] is not a Weight of lstm with 16 columns"),
-    ("bh", (4 * SIZE,), "bh of shape [16] is not a Bias of lstm with 16 columns"),
-    ("bh", (1, SIZE), "bh of shape [1, 4] is not a Bias of lstm with 16 columns"),
-    ("bh", (2, 4 * SIZE), "bh of shape [2, 16] is not a Bias of lstm with 16 columns"),
+    ("wh", (4 * SIZE,), "wh of shape (16,) is not a Weight of lstm with 16 columns"),
+    ("wh", (SIZE, 4, SIZE), "wh of shape (4, 4, 4) is not a Weight of lstm with 16 columns"),
+    ("wh", (SIZE, 3 * SIZE), "wh of shape (4, 12) is not a Weight of lstm with 16 columns"),
+    ("bh", (4 * SIZE,), "bh of shape (16,) is not a Bias of lstm with 16 columns"),
+    ("bh", (1, SIZE), "bh of shape (1, 4) is not a Bias of lstm with 16 columns"),
+    ("bh", (2, 4 * SIZE), "bh of shape (2, 16) is not a Bias of lstm with 16 columns"),
     ("w", (5, 4, SIZE), "x and w are not matrices"),
     ("w", (4 * SIZE,), "x and w are not matrices"),
-    ("b", (1, 4 * SIZE), "b of shape [1, 16] is not one number for each position of the last dimension"),
+    ("b", (1, 4 * SIZE), "b of shape (1, 16) is not one number for each position of the last dimension"),
 ]
 
 
@@ -242,11 +242,11 @@ def test_parameters_of_other_shapes_stay(run: Any, name: str, shape: tuple[int, 
 def test_a_weight_of_a_gru_of_another_shape_stays() -> None:
     net = layer("gru")
     net.scope.var("wh").value = LoDTensor(net.numbers(3 * SIZE))
-    assert left(fuse_fc_gru, net) == ["wh of shape [12] is not a Weight of gru with 12 columns"]
+    assert left(fuse_fc_gru, net) == ["wh of shape (12,) is not a Weight of gru with 12 columns"]
 
 
 @pytest.mark.parametrize("shape", [(9,), (9, 4), (9, 5, 1)])
 def test_a_table_of_another_shape_stays(shape: tuple[int, ...]) -> None:
     net = layer(words=True)
     net.scope.var("table").value = LoDTensor(net.numbers(*shape))
-    assert left(fuse_embedding_lstm, net) == [f"table of shape {list(shape)} is not a table with rows of 5 numbers"]
+    assert left(fuse_embedding_lstm, net) == [f"table of shape {shape} is not a table with rows of 5 numbers"]

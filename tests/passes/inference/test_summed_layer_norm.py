@@ -135,7 +135,7 @@ def test_words_of_another_batch_stay() -> None:
 def test_sequences_of_words_stay() -> None:
     net = embeddings()
     net.block.var("ids0").lod_level = 1
-    assert left(fuse_embedding_layer_norm, net) == ["ids0 is not [batch, length] words"]
+    assert left(fuse_embedding_layer_norm, net) == ["ids0 is not (batch, length) words"]
 
 
 def test_a_sum_with_something_else_is_no_candidate() -> None:

@@ -114,7 +114,7 @@ def test_images_stay() -> None:
 def test_a_bias_along_the_rows_stays() -> None:
     net = products(biases=(0,))
     net.block.ops[1].set_attr("axis", 0)
-    assert left(net) == ["b0 of shape [6] is not one number for each position of the last dimension"]
+    assert left(net) == ["b0 of shape (6,) is not one number for each position of the last dimension"]
 
 
 def test_half_precision_stays() -> None:

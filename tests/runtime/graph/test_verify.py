@@ -29,8 +29,8 @@ BROKEN = {
     "nothing computes its output z": Graph([X], [Z], [TO_Y]),
     "unary that computes y computes a value that already exists": Graph([X], [Y], [TO_Y, Node("unary", [X], Y)]),
     "unary that computes c writes to a constant": Graph([X], [CONSTANT], [Node("unary", [X], CONSTANT)]),
-    "unary that computes e has a result of shape [0]": Graph([X], [], [Node("unary", [X], Value("e", (0,)))]),
-    "conv that computes y adds a value of shape [3] to one of [2]": Graph(
+    "unary that computes e has a result of shape (0,)": Graph([X], [], [Node("unary", [X], Value("e", (0,)))]),
+    "conv that computes y adds a value of shape (3,) to one of (2,)": Graph(
         [X], [Y], [Node("conv", [X], Y, residual=Value("r", (3,), np.zeros(3, np.float32)))]
     ),
 }

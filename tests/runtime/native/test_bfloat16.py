@@ -487,6 +487,22 @@ def test_a_product_that_reads_an_image_otherwise_than_a_convolution(form: tuple[
     np.testing.assert_array_equal(outs[1].reshape(-1, 5), hidden.reshape(-1, columns) @ weights.value.numpy())
 
 
+@pytest.mark.parametrize(("rows", "whole"), [(96, True), (512, False)])
+def test_tiles_cut_the_rows_of_a_matrix_only_if_they_leave_the_second_cache(rows: int, whole: bool) -> None:
+    """Every part reads all weights: one that is read whole takes them once."""
+    net = Whole()
+    x, w = net.data(rows, 2048), net.parameter(of=net.random.integers(-1, 2, (2048, 512)).astype(np.float32))
+    (got,) = run(net, net.op("mul", "Out", {"X": x, "Y": w}))
+    weights = net.scope.find_var(w)
+    assert weights is not None
+    np.testing.assert_array_equal(got, net.feeds[x] @ weights.value.numpy())
+    found = library()
+    assert found is not None
+    if found.instructions == TILES:
+        (step,) = (each.arguments for each in compiled_of(net).kernel_calls if each.kind.name == "PAIRS")
+        assert (step.column_parts * step.row_parts == 1) is whole
+
+
 @pytest.mark.parametrize(("rows", "depth", "hidden", "columns"), [(1, 9, 17, 3), (30, 64, 48, 40), (5, 33, 35, 2000)])
 def test_what_lies_between_products_is_rounded(rows: int, depth: int, hidden: int, columns: int) -> None:
     net = Whole()

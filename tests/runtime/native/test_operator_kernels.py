@@ -338,7 +338,7 @@ def test_lstmp_with_bounds_is_left_to_numpy(clip: str, monkeypatch: pytest.Monke
 def test_lstmp_says_what_does_not_fit(engine: str) -> None:
     feeds = lstmp_feeds([3, 2], 4, 3, peepholes=False, initial=False)
     feeds["ProjWeight"] = feeds["ProjWeight"][:3]
-    with pytest.raises(OperatorError, match=r"input ProjWeight must be \[hidden size 4, projection size\]"):
+    with pytest.raises(OperatorError, match=r"input ProjWeight must be \(hidden size 4, projection size\)"):
         outputs_of("lstmp", feeds, ["Projection"], engine, use_peepholes=False)
 
 

@@ -156,7 +156,7 @@ def test_a_importer_that_makes_another_shape_is_not_believed(monkeypatch: pytest
     net = Net()
     y = net.op("softmax", "Out", {"X": net.data(4, 6)})
     agree(net, [y])
-    assert net.why_not() == ["softmax to the shape [6, 4] where [4, 6] is inferred"]
+    assert net.why_not() == ["softmax to the shape (6, 4) where (4, 6) is inferred"]
 
 
 def test_alike_operators_are_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from fluidtool.fluid.layers.windows import per_dimension
 from fluidtool.fluid.param_attr import ParamAttr
 from fluidtool.ir import Variable
 from fluidtool.ir.variable import data_type
+from fluidtool.shapes import shape_text
 
 INTEGERS = ("int32", "int64")
 
@@ -30,7 +31,7 @@ def match_matrix_tensor(
 ) -> tuple[Variable, Variable]:
     """x W y' of every pair of words, for each of channel_num matrices W: x, y [words, h] with LoD; returns it and x W."""
     if len(x.shape) != 2 or len(y.shape) != 2 or x.shape[-1] != y.shape[-1]:
-        raise UsageError(f"match_matrix_tensor takes two inputs [words, h] of one width, found {x.shape} and {y.shape}")
+        raise UsageError(f"match_matrix_tensor takes two inputs (words, h) of one width, found {x.shape} and {y.shape}")
     helper = LayerHelper("match_matrix_tensor", name=name, act=act, param_attr=param_attr)
     weight = helper.create_parameter(helper.param_attr, [x.shape[-1], channel_num, y.shape[-1]], dtype)
     outputs = append_several(
@@ -185,7 +186,7 @@ def rank_attention(
     """input [n, h] times the blocks of a parameter [h * max_rank * max_rank, width] that rank_offset chooses."""
     if input.shape[1] * max_rank * max_rank != rank_param_shape[0]:
         raise UsageError(
-            f"rank_param_shape must start with {input.shape[1]} * {max_rank} * {max_rank}, found {list(rank_param_shape)}"
+            f"rank_param_shape must start with {input.shape[1]} * {max_rank} * {max_rank}, found {shape_text(rank_param_shape)}"
         )
     helper = LayerHelper("rank_attention", input=input)
     dtype = helper.input_dtype()

@@ -13,6 +13,7 @@ from fluidtool.fluid.layers.detection.boxes import box_coder
 from fluidtool.fluid.layers.elementary import softmax
 from fluidtool.fluid.layers.shape import transpose
 from fluidtool.ir import Variable
+from fluidtool.shapes import shape_text
 
 
 def _check_kinds(op_name: str, kind: type, **values: Any) -> None:
@@ -112,10 +113,10 @@ def locality_aware_nms(
     _check_kinds(layer, int, keep_top_k=keep_top_k)
     _check_kinds(layer, bool, normalized=normalized)
     if len(scores.shape) != 3:
-        raise UsageError(f"dim size of scores must be 3, found {list(scores.shape)}")
+        raise UsageError(f"dim size of scores must be 3, found {shape_text(scores.shape)}")
     if scores.shape[1] != 1:
         raise UsageError(
-            f"locality_aware_nms only support one class, Tensor score shape must be [N, 1, M], found {list(scores.shape)}"
+            f"locality_aware_nms only support one class, Tensor score shape must be [N, 1, M], found {shape_text(scores.shape)}"
         )
     attrs = {
         "background_label": background_label,

@@ -26,6 +26,7 @@ from fluidtool.runtime.graph.ir import Node, UnsupportedError
 from fluidtool.runtime.graph.pipeline import Applied, import_region, rewrites
 from fluidtool.runtime.graph.spec import RegionSpec
 from fluidtool.runtime.partition import WORTH, Region
+from fluidtool.shapes import shape_text
 from fluidtool.tensor import numpy_dtype
 
 STEPS = 127  # the largest whole number of 8 bits
@@ -152,8 +153,8 @@ def spec_of(region: Region, block: Block, metas: Mapping[str, TensorMeta | None]
 def stand_in(name: str, block: Block, meta: TensorMeta | None) -> Any:
     """An array of the shape and data type of an input; raises UnsupportedError if they are known only at run time."""
     if meta is None or any(size < 0 for size in meta.shape):
-        shape = "" if meta is None else f" ({list(meta.shape)})"
-        raise UnsupportedError(f"the shape of {name}{shape} is known only at run time")
+        declared = "" if meta is None else f" {shape_text(meta.shape)}"
+        raise UnsupportedError(f"the shape of {name}{declared} is known only at run time")
     check_size(name, meta.shape)
     return np.broadcast_to(np.zeros((), numpy_dtype(meta.dtype)), meta.shape)
 
@@ -161,7 +162,7 @@ def stand_in(name: str, block: Block, meta: TensorMeta | None) -> Any:
 def check_size(name: str, shape: Sequence[int]) -> None:
     """Raise UnsupportedError for more elements than a machine can address, whatever their type."""
     if prod(shape) > LARGEST:
-        raise UnsupportedError(f"{name}, declared {list(shape)}, does not fit in memory")
+        raise UnsupportedError(f"{name}, declared {shape_text(shape)}, does not fit in memory")
 
 
 def short_sequences(name: str, block: Block, array: Any) -> Lod:

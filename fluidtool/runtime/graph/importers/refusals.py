@@ -22,6 +22,7 @@ from fluidtool.ops.schema import FRAMEWORK_ATTRS, TensorMeta
 from fluidtool.proto.enums import AttrType, VarType
 from fluidtool.runtime.graph.importers.registry import GraphBuilder
 from fluidtool.runtime.graph.ir import Shape, UnsupportedError
+from fluidtool.shapes import shape_text
 from fluidtool.tensor import LoDTensor
 
 WHOLE = frozenset({AttrType.INT, AttrType.LONG, AttrType.BOOLEAN})
@@ -268,4 +269,6 @@ def require_agreement(builder: GraphBuilder, op: Operator, results: Sequence[tup
         if value is None or value.shape == shape:
             continue
         if len(value.shape) != len(shape) or any(a not in (b, -1) for a, b in zip(shape, value.shape, strict=True)):
-            raise UnsupportedError(f"{op.type} to the shape {list(value.shape)} where {list(shape)} is inferred")
+            raise UnsupportedError(
+                f"{op.type} to the shape {shape_text(value.shape)} where {shape_text(shape)} is inferred"
+            )

@@ -136,7 +136,7 @@ def fold_mask(node: Node, alone: Producer) -> Rewrite | NoMatch:
     if before.activation != NONE:
         return ACTIVE_ALREADY
     if len(node.output.shape) != 4 or before.inputs[1].integer:
-        return NoMatch("the addend is not a mask of scores [batch, heads, rows, keys]")
+        return NoMatch("the addend is not a mask of scores (batch, heads, rows, keys)")
     attrs = {"factor": 1.0, "mask_shape": before.attrs["y_shape"]}
     return merged(before, node, taking_over(before, node, kind="softmax", attrs=attrs))
 

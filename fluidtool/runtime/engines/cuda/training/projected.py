@@ -8,21 +8,22 @@ from typing import Any
 
 from fluidtool.ir import Operator
 from fluidtool.runtime.engines.cuda.training.building import StepBuilder, imports_step
-from fluidtool.runtime.engines.cuda.training.recurrent import (
+from fluidtool.runtime.engines.cuda.training.lstm import (
     NO_ACTIVATION,
     Projection,
-    bias_gradient,
-    columns_of,
-    in_steps,
     initial_pair,
     lstm_activations,
-    lstm_gradient,
-    packed_of,
     put_gates,
+)
+from fluidtool.runtime.engines.cuda.training.lstm_gradient import bias_gradient, lstm_gradient
+from fluidtool.runtime.engines.cuda.training.packing import (
+    in_steps,
+    packed_of,
     put_initial_gradients,
     put_states,
     states_before,
 )
+from fluidtool.runtime.engines.cuda.training.recurrent import columns_of
 from fluidtool.runtime.engines.cuda.training.sequences import taken
 from fluidtool.runtime.graph.importers.registry import need
 from fluidtool.runtime.graph.importers.sequences import ACTIVATIONS

@@ -13,7 +13,9 @@ from fluidtool.ir import Operator
 from fluidtool.records import dataclass
 from fluidtool.runtime.engines.cuda.training.building import StepBuilder, imports_step
 from fluidtool.runtime.engines.cuda.training.forward import literal
-from fluidtool.runtime.engines.cuda.training.recurrent import Packed, columns_of, lstm_gradient, states_before
+from fluidtool.runtime.engines.cuda.training.lstm_gradient import lstm_gradient
+from fluidtool.runtime.engines.cuda.training.packing import Packed, states_before
+from fluidtool.runtime.engines.cuda.training.recurrent import columns_of
 from fluidtool.runtime.engines.cuda.training.sequences import taken
 from fluidtool.runtime.graph.importers.registry import SIGMOID, TANH, need
 from fluidtool.runtime.graph.ir import Value

@@ -42,7 +42,7 @@ CHUNK = 64  # of src/normalization.c
 LONGEST_SHARE = 1152  # of a depth, half as long again as SHARE of src/products.c; and from there:
 TILED_ROWS, PANELS_TOGETHER = 1056, 8
 MOST_CORNERS = 16  # half of MOST_EDGES of src/polygons.c
-LOOP_INSTRUCTION, LOOP_STATE, LOOP_VALUE, LOOP_ARRAY = 24, 14, 11, 3  # words of src/loops.c
+LOOP_INSTRUCTION, LOOP_STATE, LOOP_VALUE, LOOP_ARRAY = 24, 14, 11, 3  # words of src/loop_values.c
 BIN_CELLS = 6  # floats of `bin_cells` of src/regions.c
 
 

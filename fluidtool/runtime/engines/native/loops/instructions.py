@@ -12,7 +12,7 @@ from fluidtool.runtime.engines.native import abi
 from fluidtool.runtime.engines.native.kernels.sequences import HOW
 
 EMPTY = "@EMPTY@"
-WORDS, MOST_DIMS, MOST_SUMMED = 24, 4, 20  # as in src/loops.c
+WORDS, MOST_DIMS, MOST_SUMMED = 24, 4, 20  # as in src/loop_values.c
 NUMBERS = (
     "read_item", "write_item", "first_rows", "multiply", "multiply_back", "add_product", "expand", "expand_back",
     "combine_two", "combine_back", "apply", "apply_back", "normalize_sequences", "normalize_sequences_back",

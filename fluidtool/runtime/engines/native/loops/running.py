@@ -28,7 +28,7 @@ from fluidtool.runtime.engines.native.loops.values import (
 )
 from fluidtool.tensor import LoDRankTable, LoDTensor, LoDTensorArray
 
-RUNNING, FINISHED, MORE_KEPT, MORE_BORROWED, MORE_STEPS, MORE_ITEMS, UNSUITABLE = range(7)  # as in src/loops.c
+RUNNING, FINISHED, MORE_KEPT, MORE_BORROWED, MORE_STEPS, MORE_ITEMS, UNSUITABLE = range(7)  # as in src/loop_values.c
 STATE, WANTED, STEP, NEXT, KEPT, KEPT_END, BORROWED, BORROWED_START, BORROWED_END = 0, 1, 2, 3, 4, 5, 6, 8, 10
 MOST, CONDITION, STATE_WORDS = 12, 13, 14
 LEAST_CHUNK, MOST_CHUNK = 1 << 18, 1 << 24  # bytes

@@ -1,4 +1,4 @@
-"""Values as src/loops.c has them - a place in memory, a shape, a LoD -, and the memory that they lie in."""
+"""Values as src/loop_values.c has them - a place in memory, a shape, a LoD -, and the memory that they lie in."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fluidtool.runtime.step import shape_alone
 from fluidtool.tensor import LoDTensor, LoDTensorArray
 
 Array = NDArray[Any]
-WORDS, ARRAY_WORDS, MOST_DIMS = 11, 3, 4  # as in src/loops.c
+WORDS, ARRAY_WORDS, MOST_DIMS = 11, 3, 4  # as in src/loop_values.c
 DATA, KIND, RANK, DIMS, LOD, BOUNDS, BORROWED, ARRAY = 0, 1, 2, 3, 7, 8, 9, 10
 NO_VALUE, DIMENSIONS = 0, 5
 KINDS = {"float32": 1, "int64": 2, "int32": 3, "bool": 4}

@@ -42,6 +42,7 @@ from fluidtool.runtime.graph.ir import Graph, Node, Shape, Value
 from fluidtool.runtime.graph.weights import matrices
 
 TILE_PART_BYTES = 500_000  # as PART_BYTES, with tiles: their processors have larger L2 caches
+ROWS_PART_BYTES = 1_000_000  # as those, of a matrix: its weights are read again for each part, from beyond the L2 cache
 
 
 def by_pairs(node: Node, library: Library) -> bool:
@@ -323,7 +324,10 @@ def _product(low: Lowering, node: Node) -> None:
     packed = _pack_matrix(low, attrs["weights"])
     pixels = Pixels(1, 1, rows, 0, 0, source.lanes, 0, 0, columns, residual_pixel=columns)
     bias = padded_bias(attrs["shift"], 1, blocks * low.width)
-    parts = cut_image(low, pixels, blocks, 1, rows * depth * columns, 2 * rows * depth, 4 * packed.size)
+    parts = cut_image(
+        low, pixels, blocks, 1, rows * depth * columns, 2 * rows * depth, 4 * packed.size,
+        ROWS_PART_BYTES if source.by_block else PART_BYTES,
+    )  # fmt: skip
     arguments = abi.Pairs(
         source=(source.buffer, 0), weights=(packed, 0), bias=None if bias is None else (bias, 0),
         out=None if out is None else (out.buffer, out.offset),

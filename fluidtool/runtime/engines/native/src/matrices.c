@@ -21,6 +21,15 @@
 #include "reductions.c"
 #include "viterbi.c"
 #include "normalization.c"
+#include "loop_values.c"
+#include "loop_elementwise.c"
+#include "loop_products.c"
+#include "loop_arrays.c"
+#include "loop_sequences.c"
+#include "loop_views.c"
+#include "loop_gru.c"
+#include "loop_rows.c"
+#include "loop_counters.c"
 #include "loops.c"
 
 const ft_table TABLE = {
