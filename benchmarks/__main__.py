@@ -12,24 +12,23 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import itertools
-import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import full_models, growth, keeping
+from benchmarks import full_models, gpu_rows, growth, keeping
 from benchmarks.engines import engines, machine, processors
 from benchmarks.inference_networks import NETWORKS, write
 from benchmarks.latency import CASES, COLD, cold_processes, latency, throughput
 from benchmarks.rounds import ROOT, Engine
 from benchmarks.starts import command_line
-from benchmarks.tables import goals_table, tables
+from benchmarks.tables import goals_table, gpu_tables, tables
 from benchmarks.training import peers, trained
 from benchmarks.training_networks import NETWORKS as TRAINED
+from benchmarks.training_networks import ON_GPUS
 from fluidtool.cli.render import plain
 
 Part = Callable[[argparse.Namespace, Sequence[Engine]], list[Any]]
@@ -120,13 +119,10 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=tuple(PARTS), help="only these")
     parser.add_argument("--networks", nargs="+", choices=NETWORKS, default=tuple(NETWORKS), help="only these")
-    parser.add_argument(
-        "--trained", nargs="+", choices=TRAINED, default=tuple(TRAINED), help="only these, of `training`"
-    )
+    parser.add_argument("--trained", nargs="+", choices=ON_GPUS, help="only these, of `training`")
     parser.add_argument("--peers", nargs="+", default=(), metavar="NAME", help="only these engines beside ours")
-    parser.add_argument(
-        "--device", choices=("cpu", "gpu"), default="cpu", help="gpu: on a GPU alone (gpu.py, gpu_training.py)"
-    )
+    parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu", help="gpu: on a GPU alone (gpu_rows.py)")
+    parser.add_argument("--minutes", type=float, default=9.5, help="with --device gpu: what it may take altogether")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--burst", type=float, default=0.4, help="seconds that an engine measures in a round")
     parser.add_argument("--cold", type=int, default=3, help="cold processes that a median is taken of")
@@ -145,24 +141,32 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
         metavar="FOLDER",
         help="keep results, tables and plots here, by date (without FOLDER: benchmarks/results)",
     )
-    return parser.parse_args(given)
+    found = parser.parse_args(given)
+    found.trained = found.trained or tuple(ON_GPUS if found.device == "gpu" else TRAINED)
+    return found
+
+
+def on_gpu(options: argparse.Namespace) -> int:
+    """Measure the rows of a GPU; print them, shares of its limits, goals, and what is left out."""
+    listed = gpu_rows.tasks(options.parts, options.networks, options.trained, options.peers)
+    settings = ["--models", str(options.models), "--rounds", str(min(options.rounds, 5))]
+    rows, left_out = gpu_rows.measured(listed, options.minutes, settings, lambda line: print(line, flush=True))
+    found = {"gpu": gpu_rows.with_shares(rows), "not_run": left_out}
+    for each in (*gpu_tables(found["gpu"]), goals_table(found)):
+        print(plain(each), flush=True)
+    for what, why in left_out.items():
+        absent(what, why)
+    if options.keep is not None:
+        for path in keeping.keep_gpu(found, options.keep / "gpu"):
+            print(f"kept in {path}", file=sys.stderr)
+    return 0
 
 
 def main(given: Sequence[str] | None = None) -> int:
     """Measure, print, keep."""
     options = arguments(given)
     if options.device == "gpu":
-        from benchmarks import gpu, gpu_training
-
-        rows: Iterable[dict[str, Any]] = ()
-        if "latency" in options.parts:
-            rows = gpu.measured(options.networks, options.models, options.rounds, wanted=options.peers)
-        if "training" in options.parts:
-            names = [name for name in options.trained if name in gpu_training.TRAINED]
-            rows = itertools.chain(rows, gpu_training.measured(names, options.rounds, options.peers))
-        for row in rows:
-            print(json.dumps(row), flush=True)
-        return 0
+        return on_gpu(options)
     os.environ["FLUIDTOOL_THREADS"] = str(options.threads)
     start = time.monotonic()
     present, missing = engines(options.peers)

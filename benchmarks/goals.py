@@ -71,6 +71,36 @@ def starts(found: Found) -> float | None:
     return next((each["ratio"] for each in found.get("starts", ())), None)
 
 
+def gpu_time(part: str, network: str, batch: int | None, half: str = "") -> Callable[[Found], float | None]:
+    """The time of a network as a CUDA graph to that of PyTorch in one, or at once where that cannot be captured."""
+
+    def ratio(found: Found) -> float | None:
+        row = gpu_row(found, part, network, batch)
+        ours = row.get(f"fluidtool, graphs{half}")
+        others = row.get(f"torch, graph{half}", row.get(f"torch, eager{half}"))
+        return None if ours is None or others is None else float(ours / others)
+
+    return ratio
+
+
+def gpu_host(part: str, network: str, batch: int | None) -> Callable[[Found], float | None]:
+    """The time of the host for a run, to 100 microseconds."""
+
+    def ratio(found: Found) -> float | None:
+        host = gpu_row(found, part, network, batch).get("host_us", {}).get("fluidtool, graphs")
+        return None if host is None else float(host) / 100
+
+    return ratio
+
+
+def gpu_row(found: Found, part: str, network: str, batch: int | None) -> Found:
+    """The row of a network; an empty one if it was not measured."""
+    for row in found.get("gpu", ()):
+        if (row["part"], row["network"]) == (part, network) and batch in (None, row["batch"]):
+            return row  # type: ignore[no-any-return]
+    return {}
+
+
 # ---------------------------------------------------------------- the goals
 def _named(network: str, batch: int = 1) -> str:
     return f"{NETWORKS[network].title}, batch {batch}"
@@ -99,6 +129,24 @@ def _goals() -> Iterator[Goal]:
     yield Goal(f"int8: {_named('slim_db')}", latency("slim_db", 1, eight), at_most=1.0)
     paddles = latency("se_resnext50", 2, other="paddle1 mkldnn")
     yield Goal(f"to Paddle 1.8.5 with MKL-DNN: {_named('se_resnext50', 2)}", paddles, at_most=0.8)
+    yield from _goals_on_gpu()
+
+
+RUN_ON_GPU = (("resnet50", 1), ("resnet50", 64), ("bert_base", 1), ("bert_base", 64), ("mobilenet_v1", 1), ("lstm", 1))
+TRAINED_ON_GPU = ("resnet50", "bert_base", "lstm", "deepfm", "resnet18", "convolution", "mlp")
+
+
+def _goals_on_gpu() -> Iterator[Goal]:
+    for half, precision in (("", "float32"), (", bf16", "bf16")):
+        for network, batch in RUN_ON_GPU:
+            of = gpu_time("inference", network, batch, half)
+            yield Goal(f"GPU, to PyTorch in a graph, {precision}: {_named(network, batch)}", of, at_most=1.0)
+        for network in TRAINED_ON_GPU:
+            of = gpu_time("training", network, None, half)
+            yield Goal(f"GPU, training, to PyTorch in a graph, {precision}: {network}", of, at_most=1.0)
+    for network, batch in RUN_ON_GPU:
+        of = gpu_host("inference", network, batch)
+        yield Goal(f"GPU, host time to 100 microseconds: {_named(network, batch)}", of, at_most=1.0)
 
 
 GOALS = tuple(_goals())

@@ -1,8 +1,9 @@
-"""Networks on a GPU: fluidtool by cupy and as CUDA graphs, beside PyTorch, eager and compiled, each in a CUDA graph.
+"""Networks on a GPU: fluidtool by cupy and as CUDA graphs, beside PyTorch, eager, in a CUDA graph, and compiled.
 
 float32 without TF32, and bf16; feeds that are on the GPU; milliseconds of a run as the median over rounds in which all take turns,
-and `host_us`, the microseconds until a run of fluidtool's returns. Networks of PyTorch come from torchvision, timm and
-transformers; what is not there is said, with the reason. `python -m benchmarks --device gpu`; --peers names ways.
+`host_us`, the microseconds until a run of fluidtool's returns, and how much is computed and read at least, for shares of the
+GPU's limits. Networks of PyTorch come from torchvision, timm and transformers; what is not there is said, with the reason.
+gpu_rows.py runs each row in a process of its own.
 """
 
 from __future__ import annotations
@@ -18,15 +19,25 @@ from typing import Any
 import numpy as np
 
 import fluidtool
-from benchmarks.inference_networks import NETWORKS, Network, write
+from benchmarks.inference_networks import NETWORKS, Network, save
 from fluidtool.tensor import CUDAPlace, LoDTensor
 
 SWITCH = "FLUIDTOOL_CUDA"
 BATCHES = (1, 64)
 PRECISION = "FLUIDTOOL_CUDA_PRECISION"
-RUNS = 20  # in a round
+RUNS = 20  # in a round, at most
+SECONDS = 0.06  # of a round, of which at least one run is made
+WARM = 3  # runs: compiled, captured, launched
 IMAGES = ("resnet50", "mobilenet_v1", "mobilenet_v2", "mobilenet_v3_small", "mobilenet_v3_large")
+QUICK = (
+    "fluidtool, graphs", "torch, graph", "fluidtool, graphs, bf16", "torch, graph, bf16", "torch, eager", "torch, eager, bf16",
+    "jax",
+)  # fmt: skip
+"""The ways that are ready in seconds."""
+DEVICE = "cuda"  # as PyTorch calls it; on another one nothing is captured
 Go = Callable[[], Any]
+Ways = Mapping[str, Callable[[], Go]]
+Report = Callable[[dict[str, Any]], None]
 
 
 def measured(
@@ -36,43 +47,73 @@ def measured(
     networks: Mapping[str, Network] = NETWORKS,
     wanted: Sequence[str] = (),
 ) -> Iterator[dict[str, Any]]:
-    """A row for each network and batch: milliseconds by way, and why others were not run."""
+    """A row for each network and batch."""
     for name in names:
-        write(networks[name], folder / name)
         for batch in BATCHES if name != "lstm" else BATCHES[:1]:
-            yield {
-                "network": name,
-                "batch": batch,
-                **compared(ways_of(name, networks[name], folder / name, batch), rounds, wanted),
-            }
+            yield one(name, batch, folder, rounds, networks, wanted)
 
 
-def ways_of(name: str, network: Network, folder: Path, batch: int) -> dict[str, Callable[[], Go]]:
-    """What makes ready to run a network, by name."""
+def one(
+    name: str,
+    batch: int,
+    folder: Path,
+    rounds: int,
+    networks: Mapping[str, Network] = NETWORKS,
+    wanted: Sequence[str] = (),
+    report: Report | None = None,
+) -> dict[str, Any]:
+    """A row: milliseconds by way, and why others were not run. report: is told the row after each way, as far as it is."""
+    about = {"part": "inference", "network": name, "batch": batch}
+    save(networks[name], folder / name)
+    ways = ways_of(name, networks[name], folder / name, batch)
+    return compared(about, ways, rounds, wanted, report, lambda: demand(*torch_network(name, batch)))
+
+
+def ways_of(name: str, network: Network, folder: Path, batch: int) -> Ways:
+    """What makes ready to run a network, by name; what says most comes first."""
     return {
-        "fluidtool, cupy": lambda: fluidtool_way(network, folder, batch, "0"),
         "fluidtool, graphs": lambda: fluidtool_way(network, folder, batch, "1"),
+        "torch, graph": lambda: torch_way(name, batch, "graph"),
         "fluidtool, graphs, bf16": lambda: fluidtool_way(network, folder, batch, "1", "bf16"),
-        "torch, eager": lambda: torch_way(name, batch, compiled=False),
-        "torch, eager, bf16": lambda: torch_way(name, batch, compiled=False, half=True),
-        "torch, compiled": lambda: torch_way(name, batch, compiled=True),
-        "torch, compiled, bf16": lambda: torch_way(name, batch, compiled=True, half=True),
+        "torch, graph, bf16": lambda: torch_way(name, batch, "graph", half=True),
+        "torch, eager": lambda: torch_way(name, batch, "eager"),
+        "torch, eager, bf16": lambda: torch_way(name, batch, "eager", half=True),
+        "jax": lambda: jax_way(name, batch),
+        "torch, compiled": lambda: torch_way(name, batch, "compiled"),
+        "torch, compiled, bf16": lambda: torch_way(name, batch, "compiled", half=True),
+        "fluidtool, cupy": lambda: fluidtool_way(network, folder, batch, "0"),
     }
 
 
-def compared(ways: Mapping[str, Callable[[], Go]], rounds: int, wanted: Sequence[str]) -> dict[str, Any]:
+def compared(
+    about: Mapping[str, Any],
+    ways: Ways,
+    rounds: int,
+    wanted: Sequence[str],
+    report: Report | None = None,
+    demanded: Callable[[], dict[str, float]] = dict,
+) -> dict[str, Any]:
     """Milliseconds by way, microseconds of the host, and why others were not run. wanted: only these, if there are any."""
     ready: dict[str, Go] = {}
-    missing: dict[str, str] = {}
+    row: dict[str, Any] = {**about, "host_us": {}, "not_run": {}, "needs": {}}
+    try:
+        row["needs"] = demanded()
+    except Exception as error:  # without PyTorch nothing counts operations
+        row["not_run"]["needs"] = f"{type(error).__name__}: {error}"
     for way, make in ways.items():
         if wanted and way not in wanted:
             continue
         try:
-            ready[way] = make()
+            go = make()
+            row |= timed({way: go}, 1)
+            if way.startswith("fluidtool"):
+                row["host_us"][way] = host_microseconds(go)
+            ready[way] = go
         except Exception as error:  # one that fails is told, the others are measured
-            missing[way] = f"{type(error).__name__}: {error}"
-    host = {way: host_microseconds(go) for way, go in ready.items() if way.startswith("fluidtool")}
-    return {**timed(ready, rounds), "host_us": host, "not_run": missing}
+            row["not_run"][way] = f"{type(error).__name__}: {error}"[:400]
+        if report is not None:
+            report(row)
+    return {**row, **timed(ready, rounds)}
 
 
 @contextmanager
@@ -100,7 +141,7 @@ def fluidtool_way(network: Network, folder: Path, batch: int, switch: str, preci
     if batch == 1 and "words" in on_gpu:
         on_gpu["words"].set_recursive_sequence_lengths([[len(feeds["words"])]])
     with switched(**{SWITCH: switch, PRECISION: precision}):
-        for _ in range(3):  # compiled, captured, launched
+        for _ in range(WARM):
             model.run(on_gpu)
     return lambda: model.run(on_gpu)
 
@@ -110,7 +151,8 @@ def host_microseconds(go: Go) -> float:
     import cupy
 
     times = []
-    for _ in range(RUNS):
+    began = time.perf_counter()
+    while len(times) < RUNS and (not times or time.perf_counter() - began < 10 * SECONDS):
         cupy.cuda.Device().synchronize()
         start = time.perf_counter()
         go()
@@ -118,30 +160,50 @@ def host_microseconds(go: Go) -> float:
     return round(statistics.median(times) * 1e6, 1)
 
 
-def torch_way(name: str, batch: int, compiled: bool, half: bool = False) -> Go:
-    """Runs of a network of PyTorch, captured once."""
+# ---------------------------------------------------------------- PyTorch
+def torch_module() -> Any:
+    """PyTorch, with float32 as it is; raises RuntimeError without a GPU."""
     import torch
 
-    if not torch.cuda.is_available():
+    if DEVICE == "cuda" and not torch.cuda.is_available():
         raise RuntimeError("PyTorch finds no GPU")
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    return torch
+
+
+def torch_way(name: str, batch: int, how: str, half: bool = False) -> Go:
+    """Runs of a network of PyTorch: 'eager', captured once ('graph'), or 'compiled', which captures by itself."""
+    torch = torch_module()
     module, inputs = torch_network(name, batch)
     if half:
         module = module.bfloat16()
         inputs = tuple(each.bfloat16() if each.is_floating_point() else each for each in inputs)
-    model = torch.compile(module) if compiled else module
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream), torch.inference_mode():
-        for _ in range(3):
-            model(*inputs)
+    model = torch.compile(module, mode="reduce-overhead") if how == "compiled" else module
+
+    def run() -> Any:
+        with torch.inference_mode():
+            return model(*inputs)
+
+    return ready_run(torch, run, captured=how == "graph")
+
+
+def ready_run(torch: Any, run: Go, captured: bool) -> Go:
+    """A run that has been made some times; as a CUDA graph, if it is captured."""
+    if DEVICE != "cuda" or not captured:
+        for _ in range(WARM):
+            run()
+        return run
+    with torch.cuda.stream(torch.cuda.Stream()):
+        for _ in range(WARM):
+            run()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
-    with torch.inference_mode(), torch.cuda.graph(graph):
-        model(*inputs)
+    with torch.cuda.graph(graph):
+        run()
 
     def replay() -> None:
         """One run. The graph has the addresses of parameters and inputs, and the next capture would free what nobody keeps."""
-        assert module is not None and inputs
+        assert run is not None
         graph.replay()
 
     return replay
@@ -149,18 +211,17 @@ def torch_way(name: str, batch: int, compiled: bool, half: bool = False) -> Go:
 
 def torch_network(name: str, batch: int) -> tuple[Any, tuple[Any, ...]]:
     """A network and its inputs on the GPU; raises ImportError or LookupError if there is none here."""
-    import torch
-
+    torch = torch_module()
     if name in IMAGES:
-        images = torch.randn(batch, 3, 224, 224, device="cuda").contiguous(memory_format=torch.channels_last)
-        return image_network(name).eval().cuda().to(memory_format=torch.channels_last), (images,)
+        images = torch.randn(batch, 3, 224, 224, device=DEVICE).contiguous(memory_format=torch.channels_last)
+        return image_network(name).eval().to(DEVICE).to(memory_format=torch.channels_last), (images,)
     if name == "bert_base":
         from transformers import BertConfig, BertModel
 
-        return BertModel(BertConfig()).eval().cuda(), (torch.randint(0, 30000, (batch, 128), device="cuda"),)
+        return BertModel(BertConfig()).eval().to(DEVICE), (torch.randint(0, 30000, (batch, 128), device=DEVICE),)
     if name == "lstm":
-        recurrent = torch.nn.LSTM(128, 256, 2, batch_first=True).eval().cuda()
-        return recurrent, (torch.randn(batch, 128, 128, device="cuda"),)
+        recurrent = torch.nn.LSTM(128, 256, 2, batch_first=True).eval().to(DEVICE)
+        return recurrent, (torch.randn(batch, 128, 128, device=DEVICE),)
     raise LookupError(f"no {name} of PyTorch is known here")
 
 
@@ -175,17 +236,51 @@ def image_network(name: str) -> Any:
     return torchvision.models.get_model(name, weights=None)
 
 
+def demand(module: Any, inputs: Sequence[Any], training: bool = False) -> dict[str, float]:
+    """What a run needs at least: floating-point operations of products (thrice as many to train), bytes of parameters."""
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        module(*inputs)
+    parameters = sum(each.numel() * each.element_size() for each in module.parameters())
+    return {
+        "operations": float(counter.get_total_flops() * (3 if training else 1)),
+        "parameter_bytes": float(parameters),
+    }
+
+
+def jax_way(name: str, batch: int) -> Go:
+    """Runs of a network of JAX; raises ImportError without it, LookupError where there is no such network here."""
+    import jax
+
+    from benchmarks import jax_networks
+
+    if name not in jax_networks.NETWORKS:
+        raise LookupError(f"no {name} of JAX is written here")
+    run, inputs = jax_networks.NETWORKS[name](jax, batch)
+    for _ in range(WARM):
+        jax.block_until_ready(run(*inputs))
+    return lambda: jax.block_until_ready(run(*inputs))
+
+
 def timed(ways: Mapping[str, Go], rounds: int) -> dict[str, float]:
     """The median of the milliseconds of a run, by way; they take turns, and wait at the end of each round."""
-    import cupy
-
     found: dict[str, list[float]] = {way: [] for way in ways}
+    runs = {way: max(1, min(RUNS, int(SECONDS / max(seconds_of(go, 1), 1e-9)))) for way, go in ways.items()}
     for _ in range(rounds):
         for way, go in ways.items():
-            cupy.cuda.Device().synchronize()
-            start = time.perf_counter()
-            for _ in range(RUNS):
-                go()
-            cupy.cuda.Device().synchronize()
-            found[way].append((time.perf_counter() - start) / RUNS * 1e3)
+            found[way].append(seconds_of(go, runs[way]) * 1e3)
     return {way: round(statistics.median(times), 4) for way, times in found.items()}
+
+
+def seconds_of(go: Go, runs: int) -> float:
+    """The mean time of some runs, after which the GPU has nothing to do."""
+    import cupy
+
+    cupy.cuda.Device().synchronize()
+    start = time.perf_counter()
+    for _ in range(runs):
+        go()
+    cupy.cuda.Device().synchronize()
+    return (time.perf_counter() - start) / runs

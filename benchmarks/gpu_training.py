@@ -1,46 +1,67 @@
-"""Training steps on a GPU: fluidtool by cupy and as CUDA graphs, beside PyTorch, eager and in a CUDA graph.
+"""Training steps on a GPU: fluidtool as CUDA graphs, beside PyTorch, eager, in a CUDA graph, and compiled.
 
-float32 without TF32, the networks of training_networks.py with MANY times their batch, feeds that are on the GPU, nothing fetched;
-milliseconds of a step as the median over rounds in which all take turns. `python -m benchmarks --device gpu --parts training`.
+float32 without TF32, and bf16 (of PyTorch by autocast), the networks of training_networks.py with MANY times their batch, feeds
+that are on the GPU, nothing fetched; milliseconds of a step as the median over rounds in which all take turns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import fluidtool.fluid as fluid
-from benchmarks import training_networks
-from benchmarks.gpu import PRECISION, SWITCH, Go, compared, switched
+from benchmarks import gpu, training_networks
+from benchmarks.gpu import (
+    PRECISION,
+    SWITCH,
+    WARM,
+    Go,
+    Report,
+    Ways,
+    compared,
+    demand,
+    ready_run,
+    switched,
+    torch_module,
+)
 from benchmarks.torch_worker import SEED, Batch
 from benchmarks.training_worker import draw_apart
 from fluidtool.tensor import LoDTensor
 
-TRAINED = ("mlp", "convolution", "resnet18", "lstm", "deepfm", "bert_base")
 MANY = 8
-WARM = 3  # steps: compiled, captured, launched
+UNCAPTURABLE = {"deepfm": "its sparse Adam cannot be captured"}
+COUNTED = ("bert_base", "resnet50", "resnet18", "convolution", "mlp")  # whose operations PyTorch counts
+Build = Callable[..., Any]
 
 
-def measured(names: Sequence[str], rounds: int, wanted: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
-    """A row for each network: milliseconds by way, and why others were not run. wanted: only these, if there are any."""
-    for name in names:
-        build, batch = training_networks.NETWORKS[name]
-        yield {"network": name, "batch": MANY * batch, **compared(ways_of(name, build, MANY * batch), rounds, wanted)}
+def one(name: str, rounds: int, wanted: Sequence[str] = (), report: Report | None = None) -> dict[str, Any]:
+    """A row: milliseconds by way, and why others were not run. report: is told the row after each way, as far as it is."""
+    build, batch = training_networks.ON_GPUS[name]
+    about = {"part": "training", "network": name, "batch": MANY * batch}
+    return compared(
+        about, ways_of(name, build, MANY * batch), rounds, wanted, report, lambda: needs(name, build, MANY * batch)
+    )
 
 
-def ways_of(name: str, build: Callable[..., Any], batch: int) -> dict[str, Callable[[], Go]]:
-    """What makes ready to train a network, by name."""
+def ways_of(name: str, build: Build, batch: int) -> Ways:
+    """What makes ready to train a network, by name; what says most comes first."""
+    parameters: dict[str, Any] = {}
     return {
-        "fluidtool, cupy": lambda: fluidtool_way(build, batch, "0", "float32"),
-        "fluidtool, graphs": lambda: fluidtool_way(build, batch, "1", "float32"),
-        "fluidtool, graphs, bf16": lambda: fluidtool_way(build, batch, "1", "bf16"),
-        "torch, eager": lambda: torch_way(name, build, batch, captured=False),
-        "torch, graph": lambda: torch_way(name, build, batch, captured=True),
+        "fluidtool, graphs": lambda: fluidtool_way(build, batch, "1", "float32", parameters),
+        "torch, graph": lambda: torch_way(name, build, batch, "graph"),
+        "torch, eager": lambda: torch_way(name, build, batch, "eager"),
+        "fluidtool, graphs, bf16": lambda: fluidtool_way(build, batch, "1", "bf16", parameters),
+        "torch, graph, bf16": lambda: torch_way(name, build, batch, "graph", half=True),
+        "torch, eager, bf16": lambda: torch_way(name, build, batch, "eager", half=True),
+        "torch, compiled": lambda: torch_way(name, build, batch, "compiled"),
+        "torch, compiled, bf16": lambda: torch_way(name, build, batch, "compiled", half=True),
+        "fluidtool, cupy": lambda: fluidtool_way(build, batch, "0", "float32", parameters),
     }
 
 
-def fluidtool_way(build: Callable[..., Any], batch: int, switch: str, precision: str) -> Go:
-    """Steps of a program."""
+def fluidtool_way(build: Build, batch: int, switch: str, precision: str, parameters: dict[str, Any]) -> Go:
+    """Steps of a program. parameters: what its startup has drawn, kept for the next one: 110 million take seconds."""
     main, startup, scope = fluid.Program(), fluid.Program(), fluid.Scope()
     with switched(**{SWITCH: switch, PRECISION: precision}), fluid.unique_name.guard():
         with fluid.program_guard(main, startup):
@@ -48,7 +69,13 @@ def fluidtool_way(build: Callable[..., Any], batch: int, switch: str, precision:
             optimizer.minimize(loss)
         draw_apart(startup)
         executor = fluid.Executor(fluid.CUDAPlace(0))
-        executor.run(startup, scope=scope)
+        names = [each.name for each in startup.global_block().vars.values() if each.persistable]
+        if parameters:
+            for name in names:
+                scope.var(name).get_tensor().set(parameters[name], fluid.CPUPlace())
+        else:
+            fluid.Executor(fluid.CPUPlace()).run(startup, scope=scope)
+            parameters |= {name: scope.find_var(name).get_tensor().numpy().copy() for name in names}
         given = on_gpu(feed)
 
         def step() -> None:
@@ -70,47 +97,61 @@ def on_gpu(feed: Mapping[str, Any]) -> dict[str, LoDTensor]:
     return found
 
 
-def torch_way(name: str, build: Callable[..., Any], batch: int, captured: bool) -> Go:
-    """Steps of a network of PyTorch."""
-    import torch
-
+# ---------------------------------------------------------------- PyTorch
+def torch_inputs(build: Build, batch: int) -> tuple[list[Any], Any]:
+    """The inputs and the labels of a batch on the GPU. Lengths stay on the host, where PyTorch wants them, the longest first."""
     from benchmarks import torch_networks
 
-    if not torch.cuda.is_available():
-        raise RuntimeError("PyTorch finds no GPU")
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    torch.manual_seed(SEED)
     made, label = torch_networks.tensors(build(Batch(), batch)[2])
-    inputs, label = [each.cuda() for each in made], label.cuda()
+    lengths = [each for each in made if each.dim() == 1]
+    if lengths:
+        order = lengths[0].argsort(descending=True, stable=True)
+        made, label = [each[order] for each in made], label[order]
+    return [each if each.dim() == 1 else each.to(gpu.DEVICE) for each in made], label.to(gpu.DEVICE)
+
+
+def torch_way(name: str, build: Build, batch: int, how: str, half: bool = False) -> Go:
+    """Steps of a network of PyTorch: 'eager', captured once ('graph'), or with a 'compiled' network."""
+    torch = torch_module()
+    if how == "graph" and name in UNCAPTURABLE:
+        raise RuntimeError(UNCAPTURABLE[name])
+    from benchmarks import torch_networks
+
+    torch.manual_seed(SEED)
+    inputs, label = torch_inputs(build, batch)
     chosen = torch_networks.NETWORKS[name]
-    with torch.device("cuda"):
-        model, found = chosen.make()
-    model.cuda()
+    with torch.device(gpu.DEVICE):
+        module, found = chosen.make()
+    module.to(gpu.DEVICE)
+    for each in module.modules():
+        if isinstance(each, torch.nn.RNNBase):
+            each.flatten_parameters()
     optimizers: tuple[Any, ...] = found if isinstance(found, tuple) else (found,)
     for group in (group for optimizer in optimizers for group in optimizer.param_groups):
         if "capturable" in group:
-            group["capturable"] = captured
+            group["capturable"] = how == "graph" and gpu.DEVICE == "cuda"
+    model = torch.compile(module, mode="reduce-overhead") if how == "compiled" else module
 
     def step() -> None:
         for optimizer in optimizers:
             optimizer.zero_grad(set_to_none=True)
-        chosen.loss(model(*inputs), label).backward()
+        rounded = torch.autocast(gpu.DEVICE, torch.bfloat16, cache_enabled=False) if half else nullcontext()
+        with rounded:
+            loss = chosen.loss(model(*inputs), label)
+        loss.backward()
         for optimizer in optimizers:
             optimizer.step()
 
-    with torch.cuda.stream(torch.cuda.Stream()):
-        for _ in range(WARM):
-            step()
-    torch.cuda.synchronize()
-    if not captured:
-        return step
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        step()
+    return ready_run(torch, step, captured=how == "graph")
 
-    def replay() -> None:
-        """One step. The graph has addresses only, and the next capture would free what nobody keeps."""
-        assert step is not None
-        graph.replay()
 
-    return replay
+def needs(name: str, build: Build, batch: int) -> dict[str, float]:
+    """What a step needs at least, where PyTorch counts it."""
+    if name not in COUNTED:
+        return {}
+    torch = torch_module()
+    from benchmarks import torch_networks
+
+    with torch.device(gpu.DEVICE):
+        module, _ = torch_networks.NETWORKS[name].make()
+    return demand(module.to(gpu.DEVICE), torch_inputs(build, batch)[0], training=True)

@@ -132,9 +132,9 @@ def draw_apart(startup: fluid.Program) -> None:
             op._set_attr("seed", SEED + number)
 
 
-def write(network: Network, folder: Path) -> None:
-    """Build, initialize, save; nothing is done when the folder is complete already."""
-    if (folder / "io.npz").exists():
+def save(network: Network, folder: Path) -> None:
+    """Build, initialize, save; nothing is done when the files of the model are there already."""
+    if (folder / "model.pdmodel").exists() and (folder / "model.pdiparams").exists():
         return
     main, startup = fluid.Program(), fluid.Program()
     scope = fluid.Scope()
@@ -152,6 +152,13 @@ def write(network: Network, folder: Path) -> None:
             model_filename="model.pdmodel",
             params_filename="model.pdiparams",
         )
+
+
+def write(network: Network, folder: Path) -> None:
+    """Save a network and what it computes; nothing is done when the folder is complete already."""
+    if (folder / "io.npz").exists():
+        return
+    save(network, folder)
     import fluidtool
 
     model = fluidtool.load(folder / "model.pdmodel", engine="numpy")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import sys
 from collections.abc import Mapping
@@ -30,6 +31,14 @@ def keep(found: Mapping[str, Any], folder: Path) -> list[Path]:
     page = folder / PAGE
     page.write_text(text(found, [path.name for path in written]))
     return [*written, page]
+
+
+def keep_gpu(found: Mapping[str, Any], folder: Path) -> list[Path]:
+    """Write the rows of a GPU, by date; returns the file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / f"{datetime.datetime.now(datetime.UTC).isoformat(timespec='minutes')[:16].replace(':', '')}.json"
+    target.write_text(json.dumps(found, indent=1) + "\n")
+    return [target]
 
 
 def text(found: Mapping[str, Any], files: list[str]) -> str:

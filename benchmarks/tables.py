@@ -69,6 +69,45 @@ def starts_table(found: Found) -> Table:
     return out
 
 
+def gpu_tables(rows: list[Found]) -> Iterator[Table]:
+    """Inference and training on a GPU, each a table."""
+    for part in ("inference", "training"):
+        alike = [row for row in rows if row["part"] == part]
+        if alike:
+            yield gpu_table(part, alike)
+    for row in rows:
+        if row["part"] == "ceilings":
+            limits = row["limits"]
+            out = table(f"Limits of {row['device']}", ">TFLOP/s float32", ">TFLOP/s bf16", ">TB/s")
+            kinds = ("float32_flops", "bf16_flops", "bytes_per_second")
+            out.add(*(number(limits[kind] / 1e12) for kind in kinds))
+            yield out
+
+
+def gpu_table(part: str, rows: list[Found]) -> Table:
+    """Milliseconds by way, with the share of what the GPU reaches, and microseconds of the host."""
+    listed = [way for row in rows for way in row if way.startswith(("fluidtool,", "torch,", "jax"))]
+    ways = list(dict.fromkeys(listed))
+    out = table(
+        f"On a GPU, {part}: ms (share of its limits)",
+        "network",
+        ">batch",
+        *(f">{way}" for way in ways),
+        ">host us",
+        "not run",
+    )
+    for row in rows:
+        share = row.get("share", {})
+        cells = [
+            "-" if way not in row else f"{row[way]:.3g}" + (f" ({share[way]:.0%})" if way in share else "")
+            for way in ways
+        ]
+        missing = "; ".join(f"{way}: {why}" for way, why in row["not_run"].items())
+        host = min(row["host_us"].values(), default=None)
+        out.add(row["network"], str(row["batch"]), *cells, number(host), missing)
+    return out
+
+
 def goals_table(found: Found) -> Table:
     """Each goal that the measurement says something of."""
     out = table("Goals: ratios", ">found", ">goal", "", "of")

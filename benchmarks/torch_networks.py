@@ -1,4 +1,4 @@
-"""The networks of training_networks.py in PyTorch, and in what they differ. Only torch_worker.py imports this."""
+"""The networks of training_networks.py in PyTorch, and in what they differ. Imported by torch_worker.py and gpu_training.py."""
 
 from __future__ import annotations
 
@@ -58,6 +58,31 @@ def resnet18() -> Model:
     return model, torch.optim.SGD(model.parameters(), 1e-2, 0.9)
 
 
+class Bottleneck(nn.Module):
+    """Three units and a shortcut."""
+
+    def __init__(self, inner: int, channels: int, stride: int) -> None:
+        super().__init__()
+        same = stride == 1 and inner == 4 * channels
+        self.shortcut = nn.Identity() if same else Unit(inner, 4 * channels, 1, stride)
+        middle = Unit(inner, channels, 1, 1), nn.ReLU(), Unit(channels, channels, 3, stride), nn.ReLU()
+        self.branch = nn.Sequential(*middle, Unit(channels, 4 * channels, 1, 1))
+
+    def forward(self, data: torch.Tensor) -> torch.Tensor:
+        return functional.relu(self.shortcut(data) + self.branch(data))
+
+
+def resnet50() -> Model:
+    layers: list[nn.Module] = [Unit(3, 64, 7, 2), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
+    inner = 64
+    for stage, (blocks, channels) in enumerate(((3, 64), (4, 128), (6, 256), (3, 512))):
+        for block in range(blocks):
+            layers.append(Bottleneck(inner, channels, 2 if block == 0 and stage > 0 else 1))
+            inner = 4 * channels
+    model = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2048, 1000))
+    return model, torch.optim.SGD(model.parameters(), 1e-2, 0.9)
+
+
 class SparseCTR(nn.Module):
     """A table of sparse gradients that all slots look up in, and a perceptron."""
 
@@ -85,7 +110,10 @@ class LSTM(nn.Module):
         self.last = nn.Linear(128, 2)
 
     def forward(self, words: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-        packed = nn.utils.rnn.pack_padded_sequence(self.table(words), lengths, batch_first=True, enforce_sorted=False)
+        longest_first = bool(
+            (lengths[:-1] >= lengths[1:]).all()
+        )  # then nothing is sorted, which no CUDA graph can hold
+        packed = nn.utils.rnn.pack_padded_sequence(self.table(words), lengths, True, enforce_sorted=longest_first)
         hidden, _ = nn.utils.rnn.pad_packed_sequence(self.lstm(packed)[0], batch_first=True, padding_value=-1.0)
         return self.last(hidden.amax(1))
 
@@ -235,6 +263,7 @@ NETWORKS: Mapping[str, Network] = {
     "mlp": Network(mlp),
     "convolution": Network(convolution),
     "resnet18": Network(resnet18),
+    "resnet50": Network(resnet50),
     "lstm": Network(lstm),
     "sparse_ctr": Network(sparse_ctr),
     "deepfm": Network(deepfm, scores_of_clicks),

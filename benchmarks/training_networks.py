@@ -66,6 +66,32 @@ def resnet18(fluid, batch):
     return loss, fluid.optimizer.Momentum(1e-2, 0.9), feed
 
 
+def resnet50(fluid, batch):
+    """ResNet-50 on 3x224x224, Momentum."""
+
+    def unit(data, channels, size=1, stride=1, act=None):
+        data = fluid.layers.conv2d(data, channels, size, stride, size // 2, bias_attr=False)
+        return fluid.layers.batch_norm(data, act=act)
+
+    image = fluid.layers.data("image", [3, 224, 224])
+    label = fluid.layers.data("label", [1], dtype="int64")
+    data = fluid.layers.pool2d(unit(image, 64, 7, 2, "relu"), 3, "max", 2, 1)
+    for stage, (blocks, channels) in enumerate(((3, 64), (4, 128), (6, 256), (3, 512))):
+        for block in range(blocks):
+            stride = 2 if block == 0 and stage > 0 else 1
+            shortcut = unit(data, 4 * channels, 1, stride) if block == 0 else data
+            branch = unit(unit(data, channels, act="relu"), channels, 3, stride, "relu")
+            data = fluid.layers.elementwise_add(shortcut, unit(branch, 4 * channels), act="relu")
+    data = fluid.layers.pool2d(data, pool_type="avg", global_pooling=True)
+    loss = fluid.layers.mean(fluid.layers.cross_entropy(fluid.layers.fc(data, 1000, act="softmax"), label))
+    random = np.random.RandomState(0)
+    feed = {
+        "image": random.rand(batch, 3, 224, 224).astype("float32"),
+        "label": random.randint(0, 1000, (batch, 1)).astype("int64"),
+    }
+    return loss, fluid.optimizer.Momentum(1e-2, 0.9), feed
+
+
 def sentences(fluid, batch, hidden):
     """Sentences of 20 to 60 words of 5000 told apart by the maximum over time of what `hidden` makes of gates, under Adam."""
     words = fluid.layers.data("words", [1], dtype="int64", lod_level=1)
@@ -284,3 +310,5 @@ NETWORKS = {
     "lstmp": (lstmp, 32),
     "greedy": (greedy, 16),
 }
+ON_GPUS = {**NETWORKS, "resnet50": (resnet50, 8)}
+"""Those that are trained on a GPU, and what no CPU trains in the time of a benchmark."""

@@ -457,7 +457,9 @@ def array_type(value: Any) -> tuple[Any, ...] | None:
     """All of an array or a LoDTensor that `check_value` looks at; None for other values."""
     tensor = type(value) is LoDTensor
     array = value.array if tensor else value
-    return (array.dtype, array.shape, tensor and bool(value.offsets)) if type(array) is np.ndarray else None
+    if type(array) is not np.ndarray and (not tensor or array is None):
+        return None
+    return array.dtype, array.shape, tensor and bool(value.offsets)
 
 
 def _on_device(value: Any, executor: Executor) -> Any:

@@ -18,7 +18,10 @@ VARIABLES: dict[str, dict[str, str]] = {
         "FLUIDTOOL_INT8": "0: compute programs with fake quantization as floats, not in 8 bits.",
         "FLUIDTOOL_CACHE": "0: do not keep packed weights, starts of models, and choices of libraries on a GPU, in "
         "the user's cache folder.",
-        "FLUIDTOOL_CUDA": "1: run regions of programs and training steps on a GPU as CUDA graphs.",
+        "FLUIDTOOL_CUDA": "0: compute one operator at a time on a GPU, by cupy, instead of regions of programs and training steps "
+        "as CUDA graphs.",
+        "FLUIDTOOL_NCCL": "1: graphs also for programs of several GPUs, with sums by NCCL within the graph of a step or in buckets "
+        "between graphs. Nobody has run that on real ones yet; without it, such programs run one operator at a time.",
         "FLUIDTOOL_CUDA_PRECISION": "tf32, bf16 or fp16: what those graphs round the factors of products to (sums stay float32). "
         "With the last two, graphs also keep in 16 bits what they compute, and weights of inference; parameters that are trained "
         "stay float32.",

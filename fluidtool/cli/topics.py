@@ -108,8 +108,8 @@ after --fetch and --targets ('fluidtool completion bash').""",
 --engine numpy        one operator at a time, the reference for all others
 --engine onnxruntime  pip install 'fluidtool[onnxruntime]'
 --engine openvino     pip install 'fluidtool[openvino]'
---device gpu          cupy, one operator at a time, on an NVIDIA GPU; with
-                      FLUIDTOOL_CUDA=1 the engine cuda: regions as CUDA graphs
+--device gpu          the engine cuda: regions as CUDA graphs, the rest by cupy;
+                      with FLUIDTOOL_CUDA=0 cupy alone, one operator at a time
 --threads N           threads of the engine, by default one per processor
 
 The native engine is built at installation if there is a C compiler; 'fluidtool

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fluidtool import locks, runtime
+from fluidtool.distribute.collective.engines import joins_graphs
 from fluidtool.errors import ArgumentTypeError, FeedError, UnsupportedOperatorError, UsageError, WrongKindError
 from fluidtool.fluid.flags import bucket_bytes
 from fluidtool.fluid.ir_graph import Graph
@@ -186,7 +188,7 @@ class CompiledProgram:
             )
         trainers = self._trainers()
         several = len(places) > 1 and not isinstance(executor.place, CUDAPlace)
-        engine = "numpy" if several else "auto"  # threads of several processors would each start the engine's own
+        engine = self._engine_of(executor.place, len(places))
         self._scope, self._place = scope, executor.place
         self._runner = ParallelRunner(
             self._program,
@@ -201,6 +203,14 @@ class CompiledProgram:
             shares_variables=several and self._build_strategy.reduce_strategy == ReduceStrategy.Reduce,
         )
         return self._runner
+
+    def _engine_of(self, place: Place, devices: int) -> str:
+        """The engine of each device: threads of several processors would each start the engine's own; GPUs wait for a switch."""
+        if devices == 1:
+            return "auto"
+        if isinstance(place, CUDAPlace):
+            return "auto" if joins_graphs(os.environ) else "cupy"
+        return "numpy"
 
     def _trainers(self) -> TrainerSettings | None:
         """The other processes, by num_trainers and trainer_id of the BuildStrategy."""

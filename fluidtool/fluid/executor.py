@@ -256,7 +256,7 @@ def _only_feed(feed: Any) -> dict[str, Any]:
 
 def _fetched(value: Any) -> Any:
     """Paddle returns an empty tensor without memory, with dimensions [0]."""
-    if isinstance(value, LoDTensor) and value.is_initialized() and value.numpy().size == 0:
+    if isinstance(value, LoDTensor) and value.is_initialized() and 0 in value.shape():
         return LoDTensor(None, value.lod())
     return value
 

@@ -18,6 +18,7 @@ from fluidtool.passes.peak import Sizes
 from fluidtool.profiling.work import NO_WORK, Work, array_of, operator_work, step_works
 from fluidtool.records import dataclass
 from fluidtool.runtime.bound_region import BoundRegion
+from fluidtool.runtime.engines.base import MadeCall
 from fluidtool.runtime.engines.native.allocator import lifetimes
 from fluidtool.runtime.engines.native.preview import kernel_call_view
 from fluidtool.runtime.engines.native.region import NativeRegion
@@ -177,6 +178,32 @@ class Recorder:
             self._add((number, position), what, work)
             self._event(name, "native", start, own, what.shape)
             self._remember((number, position), start, outside + alive[position])
+            start += own
+
+    def calls(self, engine: str, made: Sequence[MadeCall], seconds: Sequence[float]) -> None:
+        """The calls of a region on a device have been made, one after the other, and are over now."""
+        end, took = perf_counter(), sum(seconds)
+        with self._lock:
+            self._regions += 1
+            number = self._within.region = self._regions
+            self._engine = engine
+            for position, own in enumerate(seconds):
+                self.seconds[number, position] += own
+            if self.details:
+                self._describe_calls(number, made, seconds, end - took)
+        self._within.seconds += took + perf_counter() - end  # what the profiler itself takes is nobody's
+
+    def _describe_calls(self, number: int, made: Sequence[MadeCall], seconds: Sequence[float], start: float) -> None:
+        """Keep what the calls of a region did."""
+        self._event(f"region {number}", self._engine, start, sum(seconds), ())
+        producers = _producers(self._within.operators, [call.result for call in made])
+        for position, (call, own, op) in enumerate(zip(made, seconds, producers, strict=True)):
+            where = (None, None) if op is None else (op.block.idx, self._position(op))
+            name = call.kind if op is None else f"{call.kind} {op.type}"
+            what = What(name, call.kind, self._engine, number, call.result, tuple(call.shape), *where)
+            self._add((number, position), what, Work(call.multiply_adds, 0))
+            self._event(name, self._engine, start, own, what.shape)
+            self._remember((number, position), start, self._alive.total)
             start += own
 
     def delegated(self, engine: str, graph: Graph, call: Callable[[], Any]) -> Any:

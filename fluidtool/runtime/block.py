@@ -94,6 +94,8 @@ def compile_block(block: Block, fetches: Iterable[str], needed_only: bool, engin
             steps = with_rows_as_gradients(block.program, steps, fetched.union(persistable), engine.updates)
     work: Sequence[Step | Region | Chain | TrainingRegion] = steps
     compiler = None if engine is None else engine.step_compiler
+    if compiler is not None and not compiler.takes_program(block.program):
+        compiler = None
     if block.idx == 0 and compiler is not None and any(trains(op) for op in ops):
         work = find_training_regions(block, steps, frozenset(persistable), fetched, compiler)
     elif block.idx == 0 and not any(trains(op) for op in ops):

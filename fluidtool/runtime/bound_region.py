@@ -8,6 +8,7 @@ from typing import Any
 from fluidtool.runtime.bindings import Bindings, array_of
 from fluidtool.runtime.engines.base import CompiledRegion, Watch
 from fluidtool.runtime.graph.importers.registry import Lod
+from fluidtool.runtime.graph.ir import UnsupportedError
 from fluidtool.runtime.partition import Division, Region
 from fluidtool.runtime.scope import ScopeVariable
 from fluidtool.runtime.signatures import lod_of_value
@@ -68,20 +69,27 @@ class BoundRegion:
             with self.region.specializations.lock:
                 found = self.region.found(arrays, lods, constants)
         if found is None or isinstance(found, Division):
-            for step in self.parts(found):
-                self._at_work = step
-                if watch is None:
-                    step.run()
-                else:
-                    watch(step, 0)
+            self._run_parts(found, watch)
             return
         self._at_work = None
         given = dict(zip(self.region.inputs, arrays, strict=True))
-        results = found.run(given, watch, dict(zip(self.region.inputs, lods, strict=True)))
+        try:
+            results = found.run(given, watch, dict(zip(self.region.inputs, lods, strict=True)))
+        except UnsupportedError as error:
+            self._run_parts(self.region.withdraw(arrays, lods, error), watch)
+            return
         for name, holder in self.outputs.items():
             if holder is not None:
                 holder.pending_lod = None
                 holder.set_tensor(results[name], [list(level) for level in found.lods[name]])
+
+    def _run_parts(self, division: Division | None, watch: Watch | None) -> None:
+        for step in self.parts(division):
+            self._at_work = step
+            if watch is None:
+                step.run()
+            else:
+                watch(step, 0)
 
 
 def lod_of(holder: Any) -> Lod:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fluidtool.distribute.collective.buckets import Sums, bucket_bytes
 from fluidtool.distribute.collective.communicator import Communicator
-from fluidtool.distribute.collective.engines import deadline_seconds
+from fluidtool.distribute.collective.engines import deadline_seconds, joins_graphs
 from fluidtool.errors import FeedError, FetchError
 from fluidtool.ir import Operator, Program
 from fluidtool.ir.collectives import uses_rings
@@ -253,7 +253,7 @@ class ParallelRunner:
         return True
 
     def _nccl_ends(self) -> list[Communicator]:
-        """The ends of a ring of all GPUs, joined once; none unless each place is one of its own, with FLUIDTOOL_CUDA=1."""
+        """The ends of a ring of all GPUs, joined once; none unless each place is one of its own, with FLUIDTOOL_NCCL=1."""
         if self._ends is None:
             self._ends = self._joined_gpus()
         return self._ends
@@ -262,6 +262,8 @@ class ParallelRunner:
         devices = [each.place.device_id for each in self.executors if isinstance(each.place, CUDAPlace)]
         engine = self.executors[0].engine
         if len(set(devices)) < len(self.executors) or engine is None or engine.step_compiler is None:
+            return []
+        if not joins_graphs(os.environ):
             return []
         if not self.executors[0].device.xp.cuda.nccl.available:
             return []

@@ -45,6 +45,7 @@ class Runtime:
         "_scope",
         "checks",
         "device",
+        "fed_ids",
         "host",
         "observer",
         "place",
@@ -60,6 +61,7 @@ class Runtime:
     policy: Policy
     remote: Remote
     observer: Observer | None
+    fed_ids: Mapping[str, tuple[Any, Any]]
     _scope: Scope | None
     _generator: Callable[[], np.random.Generator] | None
     _communicators: Communicators | None
@@ -75,17 +77,22 @@ class Runtime:
         generator: Callable[[], np.random.Generator],
         observer: Observer | None,
         communicators: Communicators | None,
+        fed_ids: Mapping[str, tuple[Any, Any]],
     ) -> None:
-        """Start a run in `scope`. communicators: None for those of the scope, looked up on first use."""
+        """Start a run in `scope`. communicators: None for those of the scope, looked up on first use.
+
+        fed_ids: by name, whole numbers on a GPU that were fed from the host, and the array there.
+        """
         if not hasattr(self, "checks") or self.device is not executor.device:
             self.checks = Checks(executor.device)
         self.place, self.device, self.policy = executor.place, executor.device, executor.policy
         self.remote = executor.servers
         self._scope, self._generator, self.observer = scope, generator, observer
-        self._communicators = communicators
+        self._communicators, self.fed_ids = communicators, fed_ids
 
     def rest(self) -> None:
         """Release what belongs to one run."""
+        self.fed_ids = {}
         self._scope = self._generator = self.observer = self._communicators = None
 
     @property
@@ -198,9 +205,18 @@ class Executor:
         plan = self.plan(program, fetch, needed_only)
         try:
             elsewhere = may_be_elsewhere()
-            if observer is None and (values := run_straight(plan, feed, scope, self.device, not elsewhere)) is not None:
-                _raise_failed(scope)
-                return values
+            if observer is None:
+
+                def repeat(given: Mapping[str, Any]) -> object:
+                    with self.device.active():
+                        return self._run_steps(
+                            program, plan, given, fetch, scope, None, optional, generator, communicators
+                        )
+
+                values = run_straight(plan, feed, scope, self.device, not elsewhere, repeat)
+                if values is not None:
+                    _raise_failed(scope)
+                    return values
             if elsewhere:
                 move_here(plan.bindings(scope).holders.values(), self.device)
             with self.device.active():
@@ -237,7 +253,8 @@ class Executor:
                 local.var(name).value = value
             if block is None:
                 block = BoundBlock(plan.block(0), local, Runtime(plan), plan.bindings(scope))
-            block.runtime.begin(self, scope, own, observer, communicators)
+            ids = {} if self.device is NUMPY else ids_of_host(feed, fed)
+            block.runtime.begin(self, scope, own, observer, communicators, ids)
             try:
                 with np.errstate(all="ignore"):
                     block.run()
@@ -344,6 +361,16 @@ class Executor:
                 copy.set_dims(value.shape())
             return copy
         return value
+
+
+def ids_of_host(feed: Mapping[str, Any], fed: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """By name, the whole numbers that were fed from the host: their array on the GPU, and the one that was fed."""
+    found = {}
+    for name, value in fed.items():
+        given = feed[name].array if isinstance(feed[name], LoDTensor) else feed[name]
+        if type(given) is np.ndarray and given.dtype.kind == "i" and isinstance(value, LoDTensor):
+            found[name] = value.array, given
+    return found
 
 
 def _not_fetched(program: Program, name: str) -> FetchError:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
 
+from fluidtool.errors import OutOfMemoryError
 from fluidtool.ir import Operator
 from fluidtool.records import dataclass
 from fluidtool.runtime.engines.base import CompiledRegion, Engine
@@ -129,17 +130,34 @@ class Region:
         if kept.waits():
             return None
         try:
-            compiled = self._compile(arrays, lods)
+            compiled = self._compiled_in_memory(arrays, lods)
         except UnsupportedError as error:
             return self.refuse(key, error)
         kept.keep(key, compiled)
         return compiled
+
+    def withdraw(self, arrays: Sequence[Any], lods: Sequence[Lod], error: UnsupportedError) -> Division | None:
+        """Give up the specialization for these inputs, which a library has refused to run; what runs them instead."""
+        with self.specializations.lock:
+            key = self.signature(arrays, lods)
+            self.specializations.kept.pop(key, None)
+            return self.refuse(key, error)
 
     def refuse(self, key: Any, error: UnsupportedError) -> Division | None:
         """Record why a signature has no specialization, and what runs it instead."""
         division = self.divide(error)
         self.specializations.refuse(key, Refusal(str(error), division))
         return division
+
+    def _compiled_in_memory(self, arrays: Sequence[Any], lods: Sequence[Lod]) -> CompiledRegion:
+        """The specialization, in the memory of the others if there is no more."""
+        try:
+            return self._compile(arrays, lods)
+        except OutOfMemoryError:
+            if not self.specializations.kept:
+                raise
+        self.specializations.kept.clear()
+        return self._compile(arrays, lods)
 
     def _compile(self, arrays: Sequence[Any], lods: Sequence[Lod]) -> CompiledRegion:
         kept = self.specializations

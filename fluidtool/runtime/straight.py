@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -13,18 +13,24 @@ from fluidtool.tensor import LoDTensor
 
 if TYPE_CHECKING:
     from fluidtool.ops.context import Device
-    from fluidtool.runtime.engines.base import CompiledRegion
+    from fluidtool.runtime.engines.base import CompiledRegion, MarkingRegion
     from fluidtool.runtime.graph.importers.registry import Lod
     from fluidtool.runtime.plan import Plan
     from fluidtool.runtime.scope import Scope
 
 
 def run_straight(
-    plan: Plan, feed: Mapping[str, Any], scope: Scope, device: Device, look: bool = True
+    plan: Plan,
+    feed: Mapping[str, Any],
+    scope: Scope,
+    device: Device,
+    look: bool = True,
+    repeat: Callable[[Mapping[str, Any]], object] | None = None,
 ) -> list[Any] | None:
     """The fetched values; None if the run needs the slow path.
 
-    look: whether parameters that have changed are looked at; not where they may be on another device still.
+    look: whether parameters that have changed are looked at; not where they may be on another device still. repeat: runs a feed
+    on the slow path, for the error of ids that are found out of range when somebody reads the results; without it the run waits.
 
     That is the first run (something has to be compiled), a feed of anything but the arrays that the region reads,
     and a failing operator: the slow path finds out which one.
@@ -44,7 +50,11 @@ def run_straight(
         compiled = specializations.get(region.signature(arrays, lods), constants)
     if compiled is None:
         return None
-    return computed(compiled, region.inputs, arrays, lods, plan.fetches)
+    if repeat is None or not compiled.marks_ids:
+        return computed(compiled, region.inputs, arrays, lods, plan.fetches)
+    from fluidtool.runtime.unchecked import computed_ahead
+
+    return computed_ahead(cast("MarkingRegion", compiled), region.inputs, arrays, lods, plan.fetches, repeat)
 
 
 def computed(

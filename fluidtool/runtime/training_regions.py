@@ -11,6 +11,7 @@ from weakref import getweakrefcount
 
 import numpy as np
 
+from fluidtool.errors import OutOfMemoryError
 from fluidtool.ir import Block, Operator, Program
 from fluidtool.ir.hidden_names import hidden_writes
 from fluidtool.ir.roles import OpRole
@@ -93,13 +94,17 @@ class TrainingRegion:
             operators = [(step.op, every_attribute(step.op, step.info)) for step in self.steps]
             return self.compiler.compile(operators, given, states, self.outputs, lods, rings)
         except UnsupportedError as error:
-            place = next((i for i, step in enumerate(self.steps) if error.result in step.op.output_arg_names), None)
-            self.reasons[error.result] = str(error)
-            if place is None:
-                self.parts = self.steps
-            else:
-                self._part_at(place)
+            self.part_at(error)
             return None
+
+    def part_at(self, error: UnsupportedError) -> None:
+        """Let the operator that has no place here run by itself."""
+        place = next((i for i, step in enumerate(self.steps) if error.result in step.op.output_arg_names), None)
+        self.reasons[error.result] = str(error)
+        if place is None:
+            self.parts = self.steps
+        else:
+            self._part_at(place)
 
     def part_at_rows(self, name: str) -> None:
         """Let what reads a gradient of rows from outside run by itself."""
@@ -326,7 +331,12 @@ class BoundTrainingRegion:
             return False
         if self.region.updates:
             self.runtime.checks.settle()
-        results = compiled.run(given, self.runtime.generator)
+        try:
+            on_host = {name: host for name, (array, host) in self.runtime.fed_ids.items() if given.get(name) is array}
+            results = compiled.run(given, self.runtime.generator, on_host)
+        except UnsupportedError as error:  # of a library, whose calls come before anything changes
+            self.region.part_at(error)
+            return False
         if results is None:
             return False
         self.region.has_run = True
@@ -415,13 +425,25 @@ class BoundTrainingRegion:
             return None
         if lods is not None and found is None and not self._is_due(key):
             return None
-        compiled = self.region.compile(given, tuple(self.states), lods, self._ring)
+        compiled = self._compiled_in_memory(given, lods)
         if compiled is None:
             return None
         self._kept[key] = places, compiled
-        if len(self._kept) > MOST_KEPT:
-            self._kept.popitem(last=False)
+        room, taken = self.region.compiler.room, sum(each.memory for _, each in self._kept.values())
+        while len(self._kept) > 1 and (len(self._kept) > MOST_KEPT or taken > room):
+            _, (_, oldest) = self._kept.popitem(last=False)
+            taken -= oldest.memory
         return compiled
+
+    def _compiled_in_memory(self, given: dict[str, Any], lods: Mapping[str, Lod] | None) -> CompiledStep | None:
+        """The region compiled for what is given, in the memory of what was compiled before if there is no more."""
+        try:
+            return self.region.compile(given, tuple(self.states), lods, self._ring)
+        except OutOfMemoryError:
+            if not self._kept:
+                raise
+        self._kept.clear()
+        return self.region.compile(given, tuple(self.states), lods, self._ring)
 
 
 def holds_rows(holder: Any) -> bool:

@@ -9,7 +9,7 @@ import json
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import chdir
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 from tests.gpu.standin import installed
@@ -57,10 +57,10 @@ def measured() -> Budgets:
     from tests.gpu import cases
 
     kinds: dict[str, tuple[list[str], Callable[[str], Mapping[str, int]]]] = {
-        "operators": (operator_cases(), cases.operator_counts),
-        "models": (list(names_in("models")), cases.model_counts),
+        "operators": (operator_cases(), partial(cases.by_cupy, cases.operator_counts)),
+        "models": (list(names_in("models")), partial(cases.by_cupy, cases.model_counts)),
         "models as graphs": (list(names_in("models")), cases.graph_counts),
-        "training steps": (list(names_in("train")), cases.training_counts),
+        "training steps": (list(names_in("train")), partial(cases.by_cupy, cases.training_counts)),
         "training steps as graphs": (list(names_in("train")), cases.step_counts),
     }
     with tempfile.TemporaryDirectory() as folder, chdir(folder):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -94,7 +94,7 @@ HALF_LOSSES = 2e-2  # relative: that of `mlp_ftrl` differs by 1.2 % in bf16, tho
 
 def model_in_halves(name: str, half: str = "bf16") -> None:
     """Three runs of a model with halves in memory; raises AssertionError if its outputs differ by norm from real Paddle's."""
-    with switched_on(half):
+    with in_precision(half):
         spec, arrays, found, _ = _run_model(name, 3)
     for index, value in enumerate(found):
         want = arrays[f"fetch_{index}"]
@@ -105,21 +105,25 @@ def model_in_halves(name: str, half: str = "bf16") -> None:
 
 def graph_counts(name: str) -> Mapping[str, int]:
     """The third run of a model with regions as CUDA graphs, the first that launches what it captured before."""
-    with switched_on():
-        return model_counts(name, runs=3)
+    return model_counts(name, runs=3)
 
 
 def step_counts(name: str) -> Mapping[str, int]:
     """The third step of a training run whose regions are CUDA graphs, the first that launches what it captured before."""
-    with switched_on():
-        return training_counts(name, steps=3)
+    return training_counts(name, steps=3)
+
+
+def by_cupy(count: Callable[[str], Mapping[str, int]], name: str) -> Mapping[str, int]:
+    """The counts of a case without CUDA graphs: every operator by cupy."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FLUIDTOOL_CUDA", "0")
+        return count(name)
 
 
 @contextmanager
-def switched_on(precision: str = "float32") -> Iterator[None]:
-    """The engine for regions on a GPU is used by what is loaded in the block."""
+def in_precision(precision: str) -> Iterator[None]:
+    """What is loaded in the block computes with this precision on a GPU."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FLUIDTOOL_CUDA", "1")
         patch.setenv("FLUIDTOOL_CUDA_PRECISION", precision)
         yield
 
@@ -136,7 +140,7 @@ def collected_between_steps() -> Iterator[None]:
 
 def training_in_halves(name: str, half: str = "bf16") -> None:
     """Three steps with halves in memory; raises AssertionError if their losses are not near to real Paddle's."""
-    with switched_on(half):
+    with in_precision(half):
         training_counts(name, steps=3, rtol=HALF_LOSSES)
 
 

@@ -7,9 +7,17 @@ from typing import Any
 
 import pytest
 
+from fluidtool.runtime.engines.cuda import sources
 from fluidtool.runtime.engines.cuda.training.compiled import CudaStep
 from tests.gpu.standin import installed
 from tests.gpu.standin.kernels import COMPILER, NO_COMPILER
+
+
+@pytest.fixture(autouse=True)
+def _as_nothing_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What computes is the default, unless a test says something else."""
+    for name in ("FLUIDTOOL_CUDA", "FLUIDTOOL_CUDA_PRECISION", "FLUIDTOOL_NCCL"):
+        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture
@@ -33,3 +41,9 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[CudaStep]:
 
     monkeypatch.setattr(CudaStep, "run", noted)
     return found
+
+
+@pytest.fixture(autouse=True)
+def few_threads_suffice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads compute several elements even where arrays are as small as those of tests."""
+    monkeypatch.setattr(sources, "ENOUGH", 1)

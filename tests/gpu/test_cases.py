@@ -16,12 +16,12 @@ from tests.support.golden import names_in
 @pytest.mark.parametrize("name", operator_cases())
 def test_operators(name: str, cupy: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert judgement("operators", name, cases.operator_counts(name)) is None
+    assert judgement("operators", name, cases.by_cupy(cases.operator_counts, name)) is None
 
 
 @pytest.mark.parametrize("name", names_in("models"))
 def test_models(name: str, cupy: Any) -> None:
-    assert judgement("models", name, cases.model_counts(name)) is None
+    assert judgement("models", name, cases.by_cupy(cases.model_counts, name)) is None
 
 
 @pytest.mark.parametrize("name", names_in("models"))
@@ -31,7 +31,7 @@ def test_models_as_graphs(name: str, cupy: Any) -> None:
 
 @pytest.mark.parametrize("name", names_in("train"))
 def test_training_steps(name: str, cupy: Any) -> None:
-    assert judgement("training steps", name, cases.training_counts(name)) is None
+    assert judgement("training steps", name, cases.by_cupy(cases.training_counts, name)) is None
 
 
 @pytest.mark.parametrize("name", names_in("train"))

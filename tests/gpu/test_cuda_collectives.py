@@ -38,7 +38,7 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 @pytest.fixture(params=["graphs", "one by one"])
 def graphs(request: pytest.FixtureRequest, gpus: Any, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Whether steps are graphs."""
-    monkeypatch.setenv("FLUIDTOOL_CUDA", "1" if request.param == "graphs" else "0")
+    monkeypatch.setenv("FLUIDTOOL_NCCL", "1" if request.param == "graphs" else "0")
     return bool(request.param == "graphs")
 
 
@@ -111,7 +111,7 @@ def test_two_gpus_train_as_one_processor(graphs: bool) -> None:
 def test_a_step_is_one_graph_with_its_sums(
     gpus: Any, monkeypatch: pytest.MonkeyPatch, compiled: list[CudaStep]
 ) -> None:
-    monkeypatch.setenv("FLUIDTOOL_CUDA", "1")
+    monkeypatch.setenv("FLUIDTOOL_NCCL", "1")
     trained()
     calls = with_sums(compiled)[-1].calls
     assert len(with_sums(compiled)) == 3 * GPUS
@@ -137,7 +137,7 @@ def test_gradients_are_summed_in_buckets(
 def test_the_first_bucket_is_sent_before_the_last_gradient_is_computed(
     gpus: Any, monkeypatch: pytest.MonkeyPatch, compiled: list[CudaStep]
 ) -> None:
-    monkeypatch.setenv("FLUIDTOOL_CUDA", "1")
+    monkeypatch.setenv("FLUIDTOOL_NCCL", "1")
     monkeypatch.setenv("FLAGS_fuse_parameter_memory_size", "0.0001")
     trained(1)
     calls = with_sums(compiled)[-1].calls
@@ -150,7 +150,7 @@ def test_the_first_bucket_is_sent_before_the_last_gradient_is_computed(
 def test_the_memory_of_a_sum_is_used_for_nothing_else_until_it_arrives(
     gpus: Any, monkeypatch: pytest.MonkeyPatch, compiled: list[CudaStep]
 ) -> None:
-    monkeypatch.setenv("FLUIDTOOL_CUDA", "1")
+    monkeypatch.setenv("FLUIDTOOL_NCCL", "1")
     trained(1)
     from fluidtool.runtime.engines.cuda.arena import lifetimes
 
@@ -181,7 +181,7 @@ def test_a_rank_that_never_arrives_is_an_error_by_the_deadline(graphs: bool, mon
 
 
 def test_an_error_of_nccl_while_a_sum_begins_is_told(gpus: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FLUIDTOOL_CUDA", "1")
+    monkeypatch.setenv("FLUIDTOOL_NCCL", "1")
 
     def refuse(self: Any, *others: Any) -> None:
         raise NcclError("NCCL_ERROR_UNHANDLED_CUDA_ERROR")
@@ -232,7 +232,7 @@ def process(programs: tuple[Any, Any, Any], end: NcclCommunicator, steps: int) -
 def test_a_process_has_its_update_in_the_graph_of_the_sums(
     gpus: Any, monkeypatch: pytest.MonkeyPatch, compiled: list[CudaStep]
 ) -> None:
-    monkeypatch.setenv("FLUIDTOOL_CUDA", "1")
+    monkeypatch.setenv("FLUIDTOOL_NCCL", "1")
     ends = NcclCommunicator.of_devices(range(GPUS), seconds=10)
     with ThreadPoolExecutor(GPUS) as pool:
         found = list(pool.map(lambda programs, end: process(programs, end, 3), map(job, range(GPUS)), ends))
@@ -245,13 +245,28 @@ def test_a_process_has_its_update_in_the_graph_of_the_sums(
 
 # ---------------------------------------------------------------- programs that say nothing of GPUs
 def test_a_parallel_executor_sums_by_nccl_between_two_graphs(gpus: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FLUIDTOOL_CUDA", "1")
+    monkeypatch.setenv("FLUIDTOOL_NCCL", "1")
     same(trained(transpiled=False), by_a_parallel_executor())
     assert sorted(NCCL.calls) == [(rank, 108, True) for rank in range(GPUS) for _ in range(3)]
 
 
+def test_without_the_switch_two_gpus_run_one_operator_at_a_time(gpus: Any, compiled: list[CudaStep]) -> None:
+    """What has never run on several GPUs waits for FLUIDTOOL_NCCL=1."""
+    same(trained(transpiled=False), by_a_parallel_executor())
+    assert NCCL.calls == [] and compiled == []
+
+
+def test_without_the_switch_a_process_of_a_job_runs_one_operator_at_a_time(gpus: Any, compiled: list[CudaStep]) -> None:
+    ends = NcclCommunicator.of_devices(range(GPUS), seconds=10)
+    with ThreadPoolExecutor(GPUS) as pool:
+        found = list(pool.map(lambda programs, end: process(programs, end, 2), map(job, range(GPUS)), ends))
+    for parameters in found:
+        same(trained(2, transpiled=False), parameters)
+    assert NCCL.calls and compiled == []
+
+
 def test_without_nccl_the_first_gpu_adds(gpus: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FLUIDTOOL_CUDA", "1")
+    monkeypatch.setenv("FLUIDTOOL_NCCL", "1")
     monkeypatch.setattr(NCCL, "available", False)
     same(trained(transpiled=False), by_a_parallel_executor())
     assert NCCL.calls == []
@@ -260,7 +275,7 @@ def test_without_nccl_the_first_gpu_adds(gpus: Any, monkeypatch: pytest.MonkeyPa
 def test_a_gpu_that_never_arrives_is_an_error_of_the_parallel_executor(
     gpus: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("FLUIDTOOL_CUDA", "1")
+    monkeypatch.setenv("FLUIDTOOL_NCCL", "1")
     monkeypatch.setenv("FLUIDTOOL_COLLECTIVE_DEADLINE", "0.5")
     NCCL.gone = {1}
     with pytest.raises(

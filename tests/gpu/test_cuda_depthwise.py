@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -17,11 +16,7 @@ from tests.gpu.test_cuda_fused import ACTIVATIONS, half, near  # noqa: F401  (ha
 from tests.gpu.test_cuda_regions import check, compiled, on_gpu
 from tests.runtime.native.checking import Net
 
-
-@pytest.fixture(autouse=True)
-def _switched_on(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("FLUIDTOOL_CUDA", "1")
-    yield
+pytestmark = pytest.mark.usefixtures("cupy")
 
 
 def depthwise(net: Net, x: str, channels: int, window: tuple[int, int] = (3, 3), **attrs: Any) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -20,10 +19,7 @@ SIZE = 5  # no multiple of 8: Paddle's kernel for the CPU leaves out a part of a
 LENGTHS = [3, 1, 4, 4]
 
 
-@pytest.fixture(autouse=True)
-def _switched_on(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("FLUIDTOOL_CUDA", "1")
-    yield
+pytestmark = pytest.mark.usefixtures("cupy")
 
 
 def batch(seed: int, lengths: list[int] | None = None) -> dict[str, Any]:

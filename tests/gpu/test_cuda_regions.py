@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -23,10 +22,7 @@ from tests.runtime.native.checking import Array, Net
 RTOL = 5e-6  # of the largest number
 
 
-@pytest.fixture(autouse=True)
-def _switched_on(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("FLUIDTOOL_CUDA", "1")
-    yield
+pytestmark = pytest.mark.usefixtures("cupy")
 
 
 def on_gpu(net: Net, *names: str, runs: int = 3) -> list[Array]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -26,12 +26,6 @@ SCHEDULES: dict[str, Callable[[], Any]] = {
     "warmup, then cosine": lambda: layers.linear_lr_warmup(layers.cosine_decay(0.1, 2, 3), 3, 0.0, 0.1),
     "polynomial in cycles": lambda: layers.polynomial_decay(0.1, 3, 0.01, 1.0, cycle=True),
 }
-
-
-@pytest.fixture(autouse=True)
-def _switched_on(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("FLUIDTOOL_CUDA", "1")
-    yield
 
 
 def job_with(schedule: Callable[[], Any]) -> tuple[Job, Any]:

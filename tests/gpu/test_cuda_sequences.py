@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,10 +16,7 @@ from tests.runtime.native.test_sequences import gru, lstm, projected_lstm, seque
 LENGTHS = [[3, 1, 4, 2], [0, 3, 0, 1]]
 
 
-@pytest.fixture(autouse=True)
-def _switched_on(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("FLUIDTOOL_CUDA", "1")
-    yield
+pytestmark = pytest.mark.usefixtures("cupy")
 
 
 # ---------------------------------------------------------------- recurrent layers

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -32,10 +31,7 @@ OPTIMIZERS = {
 BY_ROWS = ("sgd", "lazy adam", "adagrad", "ftrl", "ftrl of another power")
 
 
-@pytest.fixture(autouse=True)
-def _switched_on(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("FLUIDTOOL_CUDA", "1")
-    yield
+pytestmark = pytest.mark.usefixtures("cupy")
 
 
 def two_tables(padding: Any = None) -> Any:

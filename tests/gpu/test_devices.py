@@ -119,7 +119,7 @@ def test_every_thread_computes_on_the_gpu_of_its_executor() -> None:
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
 def test_two_gpus_train_as_two_processors(sparse: bool, switch: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of eight rows each: normalized over two, results are 1 and -1, and gradients no more than what rounding leaves."""
-    monkeypatch.setenv("FLUIDTOOL_CUDA", switch)
+    monkeypatch.setenv("FLUIDTOOL_NCCL", switch)
     network, rows = Network(sparse), np.random.default_rng(1)
     feed: dict[str, Any] = {"x": rows.standard_normal((16, 4)).astype("float32")}
     if sparse:

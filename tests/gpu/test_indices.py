@@ -97,7 +97,8 @@ def test_the_next_run_starts_without_what_a_failed_one_left(cupy: Any) -> None:
         executor.run(main, {"ids0": np.array([[4]])}, [loss.name], scope)
 
 
-def test_all_checks_of_a_run_are_read_at_once(cupy: Any) -> None:
+def test_all_checks_of_a_run_are_read_at_once(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLUIDTOOL_CUDA", "0")
     waits = []
     for count in (1, 8):
         main, startup, loss = lookup(count)

@@ -17,8 +17,7 @@ from tests.runtime.native.checking import Net
 
 
 @pytest.fixture(autouse=True)
-def _switched_on(cupy: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("FLUIDTOOL_CUDA", "1")
+def _cached(cupy: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("FLUIDTOOL_CACHE", "1")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(cublaslt, "aligned", lambda address: 4)  # by which memory is always aligned, here, too

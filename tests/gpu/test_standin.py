@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fluidtool.runtime.engines.cuda.sources import PRELUDE
 from tests.gpu.standin import EVENTS, installed
 
 Use = Callable[[Any, Any], Any]
@@ -142,3 +143,71 @@ def test_arguments_of_kernels_have_the_declared_types(args: tuple[Any, ...], err
     arrays = {"x": cupy.zeros(4, "float32"), "y": cupy.zeros(4, "float32"), "z": cupy.zeros(4)}
     with pytest.raises(TypeError, match=error):
         cupy.RawModule(code=SOURCE).get_function("reversed")((1,), (4,), [arrays.get(arg, arg) for arg in args])
+
+
+REACHES = """
+extern "C" __global__ void reaches(const float* from, float* to, int place)
+{
+    const float* other = from + 2;
+    to[0] = other[place];
+}
+extern "C" __global__ void writes(float* to, int place) { to[place] = 1.0f; }
+extern "C" __global__ void shares(float* to, int place)
+{
+    __shared__ float kept[4];
+    kept[place] = 1.0f;
+    to[0] = kept[place];
+}
+extern "C" __global__ void takes(float* to) { __shared__ float kept[4], more[12285]; to[0] = kept[0] = more[0]; }
+"""
+
+
+@pytest.mark.parametrize(("place", "fits"), [(0, True), (1, True), (-2, True), (2, False), (-3, False)])
+def test_kernels_read_within_their_arrays(place: int, fits: bool, cupy: Any) -> None:
+    kernel, memory = cupy.RawModule(code=REACHES).get_function("reaches"), cupy.zeros(12, "float32")
+    args = memory[4:8], memory[:1], np.int32(place)
+    if fits:
+        kernel((1,), (1,), args)
+        return
+    with pytest.raises(RuntimeError, match="reaches reads or writes outside of its arrays"):
+        kernel((1,), (1,), args)
+    kernel((1,), (1,), (*args[:2], np.int32(0)))
+
+
+@pytest.mark.parametrize("name", ["writes", "shares"])
+@pytest.mark.parametrize("place", [-1, 4])
+def test_kernels_write_within_their_arrays(name: str, place: int, cupy: Any) -> None:
+    memory = cupy.zeros(12, "float32")
+    with pytest.raises(RuntimeError, match=f"{name} reads or writes outside"):
+        cupy.RawModule(code=REACHES).get_function(name)((1,), (1,), (memory[4:8], np.int32(place)))
+    assert name == "shares" or memory.tolist() == [0.0] * 12
+
+
+@pytest.mark.parametrize(("start", "size"), [(1, 8), (0, 3), (2, 2)])
+def test_pieces_are_aligned_and_within_their_arrays(start: int, size: int, cupy: Any) -> None:
+    source = f"""{PRELUDE}
+extern "C" __global__ void pieces(const float* from, float* to) {{ float v[4]; ft_get_float<4>(v, from); to[0] = v[0]; }}
+"""
+    memory = cupy.zeros(16, "float32")
+    with pytest.raises(RuntimeError, match="pieces reads or writes"):
+        cupy.RawModule(code=source).get_function("pieces")((1,), (1,), (memory[start : start + size], memory[:1]))
+
+
+def test_static_shared_memory_has_an_end(cupy: Any) -> None:
+    with pytest.raises(ValueError, match="takes: 49156 bytes of static shared memory, of which a block has 49152"):
+        cupy.RawModule(code=REACHES).get_function("takes")
+
+
+@pytest.mark.parametrize(
+    ("grid", "block"), [((2**31,), (1,)), ((1, 65536), (1,)), ((1, 1, 65536), (1,)), ((0,), (1,)), ((1,), (1025,))]
+)
+def test_grids_and_blocks_have_an_end(grid: tuple[int, ...], block: tuple[int, ...], cupy: Any) -> None:
+    with pytest.raises(ValueError, match="writes: a grid of"):
+        cupy.RawModule(code=REACHES).get_function("writes")(grid, block, (cupy.zeros(4, "float32"), np.int32(0)))
+
+
+def test_arguments_take_at_most_4_kib(cupy: Any) -> None:
+    names = ", ".join(f"float* p{number}" for number in range(513))
+    source = f'extern "C" __global__ void many({names}) {{ p0[0] = 1.0f; }}'
+    with pytest.raises(ValueError, match="many: 513 arguments take more than 4096 bytes"):
+        cupy.RawModule(code=source).get_function("many")((1,), (1,), [cupy.zeros(1, "float32")] * 513)

@@ -23,7 +23,6 @@ BATCH, ROWS, HEADS, SIZE = 2, 6, 2, 8
 @pytest.fixture(autouse=True, params=ROUNDING)
 def half(request: pytest.FixtureRequest, cupy: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A precision of 16 bits, which is asked for."""
-    monkeypatch.setenv("FLUIDTOOL_CUDA", "1")
     monkeypatch.setenv("FLUIDTOOL_CUDA_PRECISION", request.param)
     yield str(request.param)
     MACHINE.refused = frozenset()

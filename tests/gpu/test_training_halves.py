@@ -25,7 +25,6 @@ from tests.gpu.test_training_steps import BY_NORMS, OPTIMIZERS, Job, attention, 
 @pytest.fixture(autouse=True, params=ROUNDING)
 def half(request: pytest.FixtureRequest, cupy: Any, monkeypatch: pytest.MonkeyPatch) -> str:
     """A precision of 16 bits, which is asked for."""
-    monkeypatch.setenv("FLUIDTOOL_CUDA", "1")
     monkeypatch.setenv("FLUIDTOOL_CUDA_PRECISION", request.param)
     return str(request.param)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -23,11 +22,7 @@ from tests.gpu import cases
 from tests.gpu.standin import EVENTS
 from tests.gpu.standin.devices import MACHINE
 
-
-@pytest.fixture(autouse=True)
-def _switched_on(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("FLUIDTOOL_CUDA", "1")
-    yield
+pytestmark = pytest.mark.usefixtures("cupy")
 
 
 # ---------------------------------------------------------------- operators
@@ -357,7 +352,7 @@ def test_a_gpu_that_is_lost_is_told() -> None:
     job = Job(perceptron, OPTIMIZERS["sgd"])
     for _ in range(3):
         job.step(batch())
-    MACHINE.left = 3
+    MACHINE.left = 0
     try:
         with pytest.raises(FluidError, match="GPU 0 has failed"):
             job.step(batch())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed_version
 from typing import TYPE_CHECKING, Annotated
@@ -86,6 +87,10 @@ def _installed(package: str) -> str:
 
 def _cuda() -> str:
     """Whether regions run on a GPU, and why."""
+    try:
+        import_module("cupy")
+    except ImportError:
+        return "not in use, since cupy is not installed, or cannot be loaded"
     from fluidtool.runtime.engines.cuda.engine import state
 
     return state()

@@ -15,6 +15,7 @@ from fluidtool.tensor import CUDAPlace, Place
 
 AUTO, GRPC, MPI, NCCL = "auto", "grpc", "mpi", "nccl"
 ENGINE, DEADLINE = "FLUIDTOOL_COLLECTIVE", "FLUIDTOOL_COLLECTIVE_DEADLINE"
+GRAPHS = "FLUIDTOOL_NCCL"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +117,14 @@ def engine_name(place: Place, environment: Mapping[str, str]) -> str:
     if isinstance(place, CUDAPlace):
         return NCCL
     return MPI if is_started_by_mpi(environment) and find_spec("mpi4py") else GRPC
+
+
+def joins_graphs(environment: Mapping[str, str]) -> bool:
+    """Whether graphs of several GPUs work together, with sums by NCCL within them or in buckets between them (FLUIDTOOL_NCCL=1).
+
+    Otherwise programs of several GPUs run there one operator at a time: nobody has run the graphs on real ones.
+    """
+    return environment.get(GRAPHS, "0") not in ("", "0")
 
 
 def deadline_seconds(environment: Mapping[str, str]) -> float:

@@ -8,13 +8,24 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fluidtool.ir import Operator
+from fluidtool.ir import Operator, Program
 from fluidtool.ops.control_flow.compiled import LoopCompiler
+from fluidtool.records import dataclass
 from fluidtool.runtime.graph.importers.registry import Lod
 from fluidtool.runtime.graph.ir import Graph, Shape
 from fluidtool.runtime.graph.spec import RegionSpec
 
 Kernel = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class MadeCall:
+    """A call of a region: its kind, the value that it computes, or takes part in, and its multiply-adds."""
+
+    kind: str
+    result: str
+    shape: Shape
+    multiply_adds: int = 0
 
 
 class Watch(Protocol):
@@ -25,6 +36,9 @@ class Watch(Protocol):
 
     def delegated(self, engine: str, graph: Graph, call: Callable[[], Any]) -> Any:
         """Run a region on another library, and return its result."""
+
+    def calls(self, engine: str, made: Sequence[MadeCall], seconds: Sequence[float]) -> None:
+        """The calls of a region on a device have been made, one after the other, each waited for; seconds of each."""
 
     def __call__(self, step: Any, block: int) -> None:
         """Run a step of a plan."""
@@ -45,10 +59,23 @@ class CompiledRegion(Protocol):
     def runs_to_pay(self) -> int:
         """How many runs save the time that compiling took; parameters that replace others are compiled after these runs."""
 
+    @property
+    def marks_ids(self) -> bool:
+        """Whether it looks up rows by ids, of which it marks those that are out of range instead of looking at them before."""
+
     def run(
         self, given: Mapping[str, Any], watch: Watch | None = None, lods: Mapping[str, Lod] | None = None
     ) -> dict[str, Any]:
         """Compute the outputs (fresh arrays) from the inputs and, for pooled inputs, their LoDs, by name."""
+
+
+class MarkingRegion(CompiledRegion, Protocol):
+    """A region on a device that marks ids, instead of having them looked at before."""
+
+    def ahead(self, given: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
+        """The outputs, and an array whose last element is 1, once it is computed, if an id is out of range; None if that cannot
+        be. Nobody waits for anything.
+        """
 
 
 class CompiledStep(Protocol):
@@ -62,8 +89,17 @@ class CompiledStep(Protocol):
     def shapes(self) -> Mapping[str, Shape]:
         """Outputs that are no more than a shape."""
 
-    def run(self, given: Mapping[str, Any], generator: Callable[[int], np.random.Generator]) -> dict[str, Any] | None:
-        """The outputs, by name, after the states have changed in place; None if an id is out of range: nothing has changed."""
+    @property
+    def memory(self) -> int:
+        """The bytes of its own memory."""
+
+    def run(
+        self, given: Mapping[str, Any], generator: Callable[[int], np.random.Generator], on_host: Mapping[str, Any]
+    ) -> dict[str, Any] | None:
+        """The outputs, by name, after the states have changed in place; None if an id is out of range: nothing has changed.
+
+        on_host: ids among what is given of which the host has the same array.
+        """
 
     def renewed(self, array: Any) -> Any:
         """Another array of the same memory."""
@@ -71,6 +107,13 @@ class CompiledStep(Protocol):
 
 class StepCompiler(Protocol):
     """Compiles regions of training programs."""
+
+    @property
+    def room(self) -> int:
+        """The bytes that all that is compiled of a region may take, unless the newest takes more."""
+
+    def takes_program(self, program: Program) -> bool:
+        """Whether regions of a program may be compiled at all."""
 
     def takes(self, op: Operator) -> bool:
         """Whether an operator may have a place in a region."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -42,6 +41,7 @@ TABLE = (
     EngineRow("cuda", "GPU", extra="gpu-cuda12"),
 )
 DELEGATES = tuple(row for row in TABLE if row.packages)
+ONE_BY_ONE = "cupy"  # on a GPU: every operator by its own kernel
 ENGINES = (AUTO, *(row.name for row in TABLE if row.device == "CPU"))
 
 
@@ -61,9 +61,11 @@ def engine_for(name: str = AUTO, place: Place | None = None, precision: str = "f
 
     precision: 'bf16' rounds the weights of products and convolutions, and on some processors their inputs (docs/native.md),
     which only the native engine supports. Raises UsageError for an unknown engine or precision, or one that does not match
-    `place` or the engine, DeviceError if it is not available.
+    `place` or the engine, DeviceError if it is not available. On a GPU, 'cupy' computes one operator at a time.
     """
     _require_precision(name, place, precision)
+    if name == ONE_BY_ONE and isinstance(place, CUDAPlace):
+        return None
     if name not in ENGINES:
         raise UsageError(f"there is no engine {name!r}; expected one of {', '.join(ENGINES)}")
     if isinstance(place, CUDAPlace):
@@ -79,9 +81,7 @@ def engine_for(name: str = AUTO, place: Place | None = None, precision: str = "f
 
 
 def _open_on_gpu(place: CUDAPlace) -> Engine | None:
-    """The engine for regions on a GPU, if it is switched on."""
-    if not os.environ.get("FLUIDTOOL_CUDA"):
-        return None
+    """The engine for regions on a GPU, unless it is switched off."""
     from fluidtool.runtime.engines.cuda.engine import open_engine
 
     return open_engine(device_for(place))

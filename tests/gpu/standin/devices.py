@@ -18,6 +18,13 @@ class CUDARuntimeError(RuntimeError):
         self.status = status
 
 
+class CompileException(Exception):
+    """Source that NVRTC does not compile."""
+
+    def __init__(self, msg: str, source: str = "", name: str = "", options: Any = (), backend: str = "nvrtc") -> None:
+        super().__init__(msg)
+
+
 class OutOfMemoryError(MemoryError):
     """An allocation that the device has no memory for."""
 
@@ -249,6 +256,7 @@ def cuda() -> Any:
         get_elapsed_time=lambda start, end: 0.0,
         nccl=SimpleNamespace(available=False),  # tests that need it put tests.gpu.standin.nccl in its place
         memory=SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
+        compiler=SimpleNamespace(CompileException=CompileException),
         profiler=SimpleNamespace(start=lambda: None, stop=lambda: None),
         runtime=SimpleNamespace(
             CUDARuntimeError=CUDARuntimeError,

@@ -18,6 +18,48 @@ struct alignas(16) float4 { float x, y, z, w; };
 struct alignas(8) ushort4 { unsigned short x, y, z, w; };
 
 #define FT_EMULATED
+// What a GPU would give up for: a piece that is not aligned, and what lies outside of the arrays that a kernel was given.
+extern "C" { int ft_misaligned, ft_outside; }
+extern "C" void __ubsan_handle_out_of_bounds(void*, void*) { ft_outside = 1; }  // of arrays of its own (-fsanitize=bounds)
+
+struct ft_range { char *begin, *end; };
+enum { FT_ARGUMENTS = 1024 };
+static ft_range ft_ranges[FT_ARGUMENTS];
+static unsigned ft_range_count;
+
+static ft_range ft_range_of(const void* at)
+{
+    for (unsigned i = 0; i < ft_range_count; i++)
+        if ((char*)at >= ft_ranges[i].begin && (char*)at < ft_ranges[i].end) return ft_ranges[i];
+    return ft_range{0, 0};
+}
+
+#define FT_WITHIN(at, bytes) if ((char*)(at) + (bytes) > ft_range_of(at).end) { ft_outside = 1; return; }
+#define FT_ALIGNED(at, bytes) \
+    FT_WITHIN(at, bytes) if ((unsigned long long)(at) & ((bytes) < 16 ? (bytes) - 1 : 15)) ft_misaligned = 1;
+
+// A pointer that knows the array in which it points; what lies outside is one element that means nothing.
+template <class T> struct ft_array {
+    T* at;
+    ft_range range;
+#define FT_INLINE __attribute__((always_inline)) inline
+    FT_INLINE ft_array() : at(0), range{0, 0} {}
+    FT_INLINE ft_array(T* at, ft_range range) : at(at), range(range) {}
+    FT_INLINE ft_array(T* at) : at(at), range(ft_range_of(at)) {}
+    template <class U> FT_INLINE ft_array(const ft_array<U>& other) : at(other.at), range(other.range) {}
+    FT_INLINE T& operator[](long long i) const
+    {
+        static char nothing[16];
+        char* const found = (char*)(at + i);
+        if (found >= range.begin && found + sizeof(T) <= range.end) return at[i];
+        ft_outside = 1;
+        return *(T*)nothing;
+    }
+    FT_INLINE T& operator*() const { return (*this)[0]; }
+    FT_INLINE ft_array operator+(long long i) const { return ft_array(at + i, range); }
+    FT_INLINE operator T*() const { return at; }
+    template <class U> explicit FT_INLINE operator U*() const { return (U*)at; }
+};
 static inline float __uint_as_float(unsigned bits) { float x; memcpy(&x, &bits, 4); return x; }
 static inline unsigned __float_as_uint(float x) { unsigned bits; memcpy(&bits, &x, 4); return bits; }
 static inline float ft_of_fp16(unsigned short x)
@@ -54,6 +96,17 @@ static void (*ft_body)(void**);
 static void** ft_given;
 
 static void ft_wait() { swapcontext(&ft_threads[ft_current], &ft_caller); }
+
+static float ft_shown[FT_THREADS];
+
+static float __shfl_xor_sync(unsigned, float value, int far)
+{
+    ft_shown[ft_current] = value;
+    ft_wait();
+    const float other = ft_shown[ft_current ^ far];
+    ft_wait();
+    return other;
+}
 
 static void ft_enter()
 {

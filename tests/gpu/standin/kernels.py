@@ -30,10 +30,22 @@ TYPES = {
     "float": np.float32,
     "unsigned short": np.uint16,
 }
+POINTER = re.compile(r"\b(const )?(float|half16|whole|word)\* (?:__restrict__ )?(const )?(?=\w+\s*[=;,)])")
+SHARED = re.compile(r"__shared__ (\w+) ([^;]*);")
+BYTES = {"float": 4, "int": 4, "half16": 2, "whole": 8, "word": 8}
+LIMITS = {"x": 2**31 - 1, "y": 65535, "z": 65535}  # blocks of a grid
+MOST_THREADS, MOST_SHARED, MOST_ARGUMENTS = 1024, 48 << 10, 4096  # of a block, bytes of a block, bytes
 NAMED = {"whole": "long long", "word": "unsigned long long", "half16": "unsigned short"}
+WAITS = ("__syncthreads", "__shfl_xor_sync")  # calls in which a thread waits for others
 ONE_AT_A_TIME = threading.Lock()
 COMPILER = shutil.which("c++")
 NO_COMPILER = "a C++ compiler (c++) runs kernels of CUDA on the stand-in, and there is none"
+
+
+class Range(ctypes.Structure):
+    """The memory of an array."""
+
+    _fields_ = (("begin", ctypes.c_void_p), ("end", ctypes.c_void_p))
 
 
 class RawModule:
@@ -49,6 +61,9 @@ class RawModule:
         kernels = parameters(self._code)
         if name not in kernels:
             raise AttributeError(f"the source has no kernel {name}, only {', '.join(kernels)}")
+        shared = shared_bytes(self._code)[name]
+        if shared > MOST_SHARED:
+            raise ValueError(f"{name}: {shared} bytes of static shared memory, of which a block has {MOST_SHARED}")
         return RawKernel(name, kernels[name], library(self._code))
 
 
@@ -58,13 +73,20 @@ class RawKernel:
     def __init__(self, name: str, types: list[str], loaded: ctypes.CDLL) -> None:
         self.name, self.types = name, types
         self._start = loaded[f"start_{name}"]
+        self._faults = {
+            "reads or writes a piece where memory is not aligned for it": ctypes.c_int.in_dll(loaded, "ft_misaligned"),
+            "reads or writes outside of its arrays": ctypes.c_int.in_dll(loaded, "ft_outside"),
+        }
 
     def __call__(self, grid: Sequence[int], block: Sequence[int], args: Sequence[Any]) -> None:
         if len(args) != len(self.types):
             raise TypeError(f"{self.name} takes {len(self.types)} arguments, found {len(args)}")
         threads = int(np.prod(block))
-        if not 0 < threads <= 1024 or not all(0 < size < 2**31 for size in grid):
+        fits = all(0 < size <= most for size, most in zip(grid, LIMITS.values(), strict=False))
+        if not 0 < threads <= MOST_THREADS or not fits:
             raise ValueError(f"{self.name}: a grid of {grid} blocks of {block} threads")
+        if sum(8 if kind.endswith("*") else np.dtype(TYPES[kind]).itemsize for kind in self.types) > MOST_ARGUMENTS:
+            raise ValueError(f"{self.name}: {len(self.types)} arguments take more than {MOST_ARGUMENTS} bytes")
         if MACHINE.capturing is None:
             kernel(*args)
         values = [_argument(self.name, kind, value) for kind, value in zip(self.types, args, strict=True)]
@@ -74,6 +96,11 @@ class RawKernel:
         def work(kept: Any = (values, args)) -> None:
             with ONE_AT_A_TIME:  # the place of a thread within the grid is a global variable
                 self._start(sizes, places)
+                found = [what for what, flag in self._faults.items() if flag.value]
+                for flag in self._faults.values():
+                    flag.value = 0
+                if found:
+                    raise RuntimeError(f"{self.name} {found[0]}")
 
         MACHINE.submit(work)
 
@@ -86,7 +113,7 @@ def _argument(name: str, kind: str, value: Any) -> Any:
         wanted = TYPES.get(kind.removesuffix("*").removeprefix("const ").strip(), np.float64)
         if value.dtype != wanted:
             raise TypeError(f"{name} takes an array of {np.dtype(wanted)} as {kind}, found {value.dtype}")
-        return ctypes.c_void_p(value.host.ctypes.data)
+        return Range(*np.lib.array_utils.byte_bounds(value.host))
     if type(value) is not TYPES[kind]:
         raise TypeError(f"{name} takes {kind}, found {type(value).__name__}")
     return np.ctypeslib.as_ctypes_type(TYPES[kind])(value.item())
@@ -98,6 +125,16 @@ def parameters(code: str) -> dict[str, list[str]]:
     return {
         name: [_type(part) for part in declared.split(",") if part.strip()] for name, declared in KERNEL.findall(code)
     }
+
+
+@cache
+def shared_bytes(code: str) -> dict[str, int]:
+    """The static shared memory of each kernel."""
+    found = dict.fromkeys(parameters(code), 0)
+    for name, body in zip(found, KERNEL.split(code)[3::3], strict=True):
+        for kind, declared in SHARED.findall(body):
+            found[name] += BYTES[kind] * sum(int(size) for size in re.findall(r"\[(\d+)\]", declared))
+    return found
 
 
 def _type(declared: str) -> str:
@@ -120,30 +157,56 @@ def library(code: str) -> ctypes.CDLL:
     bodies = dict(zip(parameters(code), KERNEL.split(code)[3::3], strict=True))
     starts = []
     for name, declared in KERNEL.findall(found):
-        waits = str("__syncthreads" in bodies[name]).lower()
+        waits = str(any(call in bodies[name] for call in WAITS)).lower()
         types = [_declared(part) for part in declared.split(",") if part.strip()]
-        args = ", ".join(f"*({kind}*)given[{at}]" for at, kind in enumerate(types))
+        args = ", ".join(_given(kind, at) for at, kind in enumerate(types))
+        ranges = [f"*(ft_range*)given[{at}]" for at, kind in enumerate(types) if kind.endswith("*")]
+        noted = " ".join(f"ft_ranges[{number}] = {found};" for number, found in enumerate(ranges))
         starts.append(
             f"static void body_{name}(void** given) {{ {name}({args}); }}\n"
             f'extern "C" void start_{name}(const unsigned* sizes, void** given)\n'
-            f"{{ ft_run(sizes, body_{name}, given, {waits}); }}\n"
+            f"{{ {noted} ft_range_count = {len(ranges)}; ft_run(sizes, body_{name}, given, {waits}); }}\n"
         )
-    folder = (
-        Path(tempfile.gettempdir())
-        / f"fluidtool-standin-{hashlib.sha256((HEADER.read_text() + found).encode()).hexdigest()[:24]}"
-    )
+    source = f'#include "{HEADER}"\n{_within(found)}\n{"".join(starts)}'
+    digest = hashlib.sha256((HEADER.read_text() + source).encode()).hexdigest()[:24]
+    folder = Path(tempfile.gettempdir()) / f"fluidtool-standin-{digest}"
     target = folder / "kernels.so"
     if not target.exists():
         folder.mkdir(exist_ok=True)
         made = folder / f"{np.random.default_rng().integers(1 << 60)}.so"
-        options = ["-std=c++17", "-O1", "-ffp-contract=off", "-fPIC", "-shared", "-w", "-xc++", "-"]
-        source = f'#include "{HEADER}"\n{found}\n{"".join(starts)}'
+        options = [
+            "-std=c++17",
+            "-O1",
+            "-ffp-contract=off",
+            "-fsanitize=bounds",
+            "-fPIC",
+            "-shared",
+            "-w",
+            "-xc++",
+            "-",
+        ]
         command = [require_compiler(), *options, "-o", str(made)]
         done = subprocess.run(command, input=source, text=True, capture_output=True, check=False)
         if done.returncode:
             raise RuntimeError(f"the source of kernels does not compile: {done.stderr[:2000]}")
         made.replace(target)
     return ctypes.CDLL(str(target))
+
+
+def _within(code: str) -> str:
+    """The source, whose kernels have pointers that know their arrays."""
+    first = KERNEL.search(code)
+    assert first is not None, "a source without kernels"
+    kernels = POINTER.sub(lambda found: f"ft_array<{found[1] or ''}{found[2]}> ", code[first.start() :])
+    return code[: first.start()] + kernels
+
+
+def _given(kind: str, at: int) -> str:
+    """An argument of this type, from what the host has."""
+    if not kind.endswith("*"):
+        return f"*({kind}*)given[{at}]"
+    pointed = kind.removesuffix("*")
+    return f"ft_array<{pointed}>(({kind})((ft_range*)given[{at}])->begin, *(ft_range*)given[{at}])"
 
 
 def _declared(part: str) -> str:

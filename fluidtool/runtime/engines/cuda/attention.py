@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fluidtool.runtime.engines.cuda.calls import Attention, Choice, Heads, Place, row_major
+from fluidtool.runtime.engines.cuda.calls import Attention, Choice, Heads, Place, row_major, viewed_strides
 from fluidtool.runtime.engines.cuda.lowering import (
     TENSOR_CORES,
     Lowering,
@@ -11,8 +11,8 @@ from fluidtool.runtime.engines.cuda.lowering import (
     heads_of,
     lowers,
     products,
-    softmax,
 )
+from fluidtool.runtime.engines.cuda.rows import softmax
 from fluidtool.runtime.engines.cuda.sources import Source
 from fluidtool.runtime.graph.ir import NONE, Node, Shape, Value
 
@@ -20,9 +20,9 @@ from fluidtool.runtime.graph.ir import NONE, Node, Shape, Value
 @lowers("attention")
 def _attention(low: Lowering, node: Node) -> None:
     """By cuDNN, whose attention is for halves; else scores, their softmax in place, and the weighted values."""
-    before, low.calls = low.calls, []
+    before, low.calls, copied = low.calls, [], dict(low.factors)
     step_by_step(low, node)
-    otherwise, low.calls = low.calls, before
+    otherwise, low.calls, low.factors = low.calls, before, copied  # copies that are made here may not be made
     first = attention_of_halves(low, node)
     low.calls += otherwise if first is None else [Choice(first, tuple(otherwise))]  # type: ignore[arg-type]
 
@@ -68,9 +68,22 @@ def attention_of_halves(low: Lowering, node: Node) -> Attention | None:
     return Attention(of[0], of[1], of[2], of[3], float(node.attrs["factor"]), added)
 
 
+def takes_mask(low: Lowering, place: Place, strides: Shape) -> bool:
+    """Whether cuDNN takes a mask where it is: halves, rows of pieces of 16 bytes."""
+    pieces = not any(step % TENSOR_CORES for step in (*strides[:3], place.offset))
+    return place.buffer.half == low.half and strides[3] == 1 and pieces
+
+
 def whole_mask(low: Lowering, mask: Value, wide: Shape, sizes: tuple[int, int]) -> Heads:
-    """A mask in halves, with all rows and columns."""
+    """A mask in halves, with all rows and columns: where it is, or copied, once for all that read it."""
     shape = (*wide[:2], *sizes)
+    given = None if mask in low.inlined else low.place(mask)
+    strides = None if given is None else viewed_strides(mask.shape, given.strides, wide)
+    if given is not None and strides is not None and wide == shape and takes_mask(low, given, strides):
+        counts = [size if step else 1 for size, step in zip(shape[:2], strides, strict=False)]
+        return Heads(Place(given.buffer, strides, given.offset), (*counts, *sizes))
+    if (mask, shape) in low.masks:
+        return Heads(low.masks[mask, shape], shape)
     place = Place(low.room(shape, low.half), row_major(shape))
 
     def element(src: Source, index: list[str]) -> str:
@@ -78,4 +91,6 @@ def whole_mask(low: Lowering, mask: Value, wide: Shape, sizes: tuple[int, int]) 
         return src.load(mask, src.reshaped(own, wide, mask.shape))
 
     low.elementwise(place, shape, element)
+    if given is not None:
+        low.masks[mask, shape] = place
     return Heads(place, shape)

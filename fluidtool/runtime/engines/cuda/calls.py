@@ -16,8 +16,8 @@ BYTES = 4  # of a float; integers take two
 class Buffer:
     """Memory for some floats.
 
-    role: 'arena', 'input', 'output', 'state' for what a training step changes in place, or 'constant', whose numbers are in
-    `array`. half: 'fp16' or 'bf16' for numbers of 16 bits, two of which lie in a float.
+    role: 'arena', 'input', 'output', 'state' for what a training step changes in place, 'mark' for whether an id is out of range,
+    or 'constant', whose numbers are in `array`. half: 'fp16' or 'bf16' for numbers of 16 bits, two of which lie in a float.
     """
 
     floats: int
@@ -246,6 +246,30 @@ def flat(calls: Iterable[Call]) -> Iterator[Call]:
 def row_major(shape: Shape) -> Shape:
     """The strides of an array, the last axis of which is contiguous."""
     return tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def viewed_strides(shape: Shape, strides: Shape, into: Shape) -> Shape | None:
+    """The strides of the same elements, in the same order, in another shape; None if no strides can say where they are."""
+    if prod(into) == 0:
+        return None
+    steps: list[tuple[int, int]] = []  # axes that lie behind one another are one: (size, stride)
+    for size, step in zip(shape, strides, strict=True):
+        if size > 1 and steps and steps[-1][1] == size * step:
+            steps[-1] = steps[-1][0] * size, step
+        elif size > 1:
+            steps.append((size, step))
+    found: list[int] = []
+    for size in reversed(into):
+        if size == 1:
+            found.append(steps[-1][1] if steps else 1)
+            continue
+        whole, step = steps.pop()
+        if whole % size:
+            return None
+        found.append(step)
+        if whole > size:
+            steps.append((whole // size, step * size))
+    return tuple(reversed(found))
 
 
 def channels_last(shape: Shape) -> Shape:

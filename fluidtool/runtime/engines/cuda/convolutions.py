@@ -63,7 +63,7 @@ def finish_convolution(low: Lowering, node: Node, call: Convolution, plain: Plac
     def element(src: Source, index: list[str]) -> str:
         value = src.at(plain, index)
         if shift is not None:
-            value = f"({value} + {src.table(np.asarray(shift, np.float32))}[{index[1]}])"
+            value = f"({value} + {src.numbered(shift, index[1])})"
         return src.finished(node, value, index)
 
     low.elementwise(out, shape, element)

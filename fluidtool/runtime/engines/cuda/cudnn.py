@@ -60,8 +60,11 @@ class Cudnn:
         pointers = dict(zip(found.tensors, map(address, call.pointers), strict=True))  # whole numbers are addresses
         found.graph.execute(pointers, found.workspace.data.ptr, handle=self._handle)
 
-    def plan(self, call: Described) -> Planned:
-        """The plan of a call, from an earlier one of the same sizes if there is one. Raises RefusedError if it has none."""
+    def plan(self, call: Described, address: Any = None) -> Planned:
+        """The plan of a call, from an earlier one of the same sizes if there is one; addresses do not matter.
+
+        Raises RefusedError if it has none.
+        """
         key = key_of(call)
         if key not in self._plans:
             self._plans[key] = self._planned_unless_refused(call, key)

@@ -1,4 +1,4 @@
-"""The engine for NVIDIA GPUs: on only with FLUIDTOOL_CUDA=1, until its tests have run on one (docs/adr/0015)."""
+"""The engine for NVIDIA GPUs: what computes there unless FLUIDTOOL_CUDA=0 (docs/adr/0015)."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ from fluidtool.runtime.graph.spec import RegionSpec
 SWITCH = "FLUIDTOOL_CUDA"
 PRECISION = "FLUIDTOOL_CUDA_PRECISION"
 PACKAGES = {"cublaslt": "nvmath-python", "cudnn": "nvidia-cudnn-frontend"}
+CALLS = {"cublaslt": "products", "cudnn": "convolutions"}
+"""What the libraries compute."""
 LOWERING = (attention, convolutions, images, sequences)
 """The modules that lower further kinds of nodes."""
 BUGS = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError)  # of the lowering
@@ -101,12 +103,12 @@ class CudaEngine:
 
 
 def switched_on() -> bool:
-    """Whether FLUIDTOOL_CUDA asks for the engine."""
-    return os.environ.get(SWITCH, "") not in ("", "0")
+    """Whether the engine computes on a GPU: unless FLUIDTOOL_CUDA=0."""
+    return os.environ.get(SWITCH) != "0"
 
 
 def open_engine(device: Device) -> CudaEngine | None:
-    """The engine on a GPU; None unless it is switched on. Raises UsageError for a precision that it does not have."""
+    """The engine on a GPU; None if it is switched off. Raises UsageError for a precision that it does not have."""
     if not switched_on():
         return None
     precision, libraries = wanted_precision(), frozenset(name for name in PACKAGES if missing(name) is None)
@@ -133,8 +135,12 @@ def missing(library: str) -> str | None:
 def state() -> str:
     """Whether the engine is used on a GPU, and why, in a line."""
     if not switched_on():
-        return f"off; {SWITCH}=1 switches it on"
-    without = [f"without {PACKAGES[name]} ({why:.80})" for name in PACKAGES if (why := missing(name)) is not None]
+        return f"off ({SWITCH}=0): on a GPU every operator is computed by cupy, one at a time"
+    without = [
+        f"without {PACKAGES[name]} ({why:.80}) {CALLS[name]} run by cupy"
+        for name in PACKAGES
+        if (why := missing(name)) is not None
+    ]
     precision = os.environ.get(PRECISION) or "float32"
     kept = f"{precision} in memory, except for parameters that are trained, their gradients and sums"
     rounded = {"float32": [], "tf32": ["products and convolutions in tf32"]}.get(precision, [kept])

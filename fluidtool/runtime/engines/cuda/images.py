@@ -86,7 +86,7 @@ def _finish(low: Lowering, node: Node, plain: Place) -> None:
     def element(src: Source, index: list[str]) -> str:
         value = src.at(plain, index)
         if shift is not None:
-            value = f"({value} + {src.table(np.asarray(shift, np.float32))}[{index[1]}])"
+            value = f"({value} + {src.numbered(shift, index[1])})"
         return src.finished(node, value, index)
 
     low.elementwise(out, node.output.shape, element)

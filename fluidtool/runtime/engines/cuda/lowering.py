@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import field
 from hashlib import sha256
 from math import prod
@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 
 from fluidtool.records import dataclass
+from fluidtool.runtime.engines.cuda import sources
 from fluidtool.runtime.engines.cuda.calls import (
     Buffer,
     Call,
+    Launch,
     Matrix,
     Place,
     Pointer,
@@ -22,6 +24,7 @@ from fluidtool.runtime.engines.cuda.calls import (
     channels_last,
     row_major,
     same_strides,
+    viewed_strides,
 )
 from fluidtool.runtime.engines.cuda.sources import EXPRESSIONS, THREADS, Source, activated, number
 from fluidtool.runtime.graph.importers.registry import AFFINE, GELU_TANH, need
@@ -37,16 +40,22 @@ NARROW = frozenset(EXPRESSIONS) | {
     "pixel_shuffle", "local_response",
 }  # fmt: skip
 """Nodes whose results are kept in halves, where memory has those."""
+PIECE = 8  # halves of 16 bytes
 LARGEST = 2**31 - 1  # elements that an index of 32 bits reaches
 
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """The calls of a region, and the buffers of its inputs and outputs."""
+    """The calls of a region, the value that each computes, and the buffers of its inputs and outputs.
+
+    mark: where kernels note that an id is out of range; None if none looks up rows.
+    """
 
     calls: tuple[Call, ...]
     inputs: tuple[Buffer, ...]
     outputs: tuple[Buffer, ...]
+    results: tuple[Value | None, ...] = ()
+    mark: Buffer | None = None
 
 
 def lower(
@@ -66,7 +75,17 @@ def lower(
         low.places[value] = Place(buffer, row_major(value.shape))
     low.nodes()
     outputs = low.outputs(graph.outputs)
-    return Lowered(tuple(low.calls), tuple(inputs), outputs)
+    low.name_calls(None)
+    if low.mark is None:
+        return Lowered(tuple(low.calls), tuple(inputs), outputs, tuple(low.results))
+    calls, results = (cleared(low.mark), *low.calls), (None, *low.results)
+    return Lowered(calls, tuple(inputs), outputs, results, low.mark)
+
+
+def cleared(mark: Buffer) -> Launch:
+    """The kernel before all others, after which no id has been out of range."""
+    source = 'extern "C" __global__ void clear_mark(float* out)\n{\n    *out = 0.0f;\n}\n'
+    return Launch("clear_mark", source, (Pointer(mark),), 1, 1)
 
 
 @dataclass(eq=False, slots=True)
@@ -88,9 +107,12 @@ class Lowering:
     factors: dict[tuple[Place, Shape], Place] = field(
         default_factory=dict
     )  # copies of them for products, which several may read
+    masks: dict[tuple[Value, Shape], Place] = field(default_factory=dict)  # copies of them for attention, likewise
     kind: str = ""  # of the node that is lowered
     reductions: dict[Value, Reduction] = field(default_factory=dict)
     sorted: dict[tuple[Value, ...], Pointer] = field(default_factory=dict)  # ids of training steps, once they are
+    results: list[Value | None] = field(default_factory=list)  # what each call computes
+    mark: Buffer | None = None  # of ids out of range
 
     def __post_init__(self) -> None:
         uses, outputs = self.graph.uses(), set(self.graph.outputs)
@@ -116,9 +138,20 @@ class Lowering:
                 need(not node.output.integer or node.kind == "view", "integers that are computed")
                 self.kind = node.kind
                 LOWER[node.kind](self, node)
+                self.name_calls(node.output)
             except UnsupportedError as error:
                 error.result = node.output.name
                 raise
+
+    def name_calls(self, value: Value | None) -> None:
+        """Note what the calls compute that were added since the last time."""
+        self.results += [value] * (len(self.calls) - len(self.results))
+
+    def outside(self) -> Buffer:
+        """The number that becomes 1 if an id is out of range."""
+        if self.mark is None:
+            self.mark = Buffer(1, "mark")
+        return self.mark
 
     def outputs(self, values: Iterable[Value]) -> tuple[Buffer, ...]:
         """The buffers of results, each of its own."""
@@ -199,13 +232,49 @@ class Lowering:
         return into
 
     def elementwise(self, out: Place, shape: Shape, element: Callable[[Source, list[str]], str]) -> None:
-        """A kernel with a thread for each element, in the order of the memory that it writes."""
+        """A kernel with a thread for some elements side by side, in the order of the memory that it writes."""
+        count = prod(shape)
+        most = next(lanes for lanes in self.lanes() if lanes == 1 or count >= lanes * sources.ENOUGH)
+        for lanes in self.lanes(most):
+            src = self.each(out, shape, element, lanes)
+            if lanes == 1 or not src.is_scattered:
+                break
+        self.calls.append(src.launch(out, -(-count // (lanes * THREADS)), THREADS, "each"))
+
+    def lanes(self, most: int = PIECE) -> Iterator[int]:
+        """How many elements a thread may compute at once, the most first: those of 16 bytes, or fewer."""
+        most = min(most, PIECE if self.half else PIECE // 2)
+        while most >= 1:
+            yield most
+            most //= 2
+
+    def each(self, out: Place, shape: Shape, element: Callable[[Source, list[str]], str], lanes: int) -> Source:
+        """The kernel with so many lanes, and what is left over one by one."""
         src, count = Source(self), prod(shape)
+        src.total = count
         order = sorted(range(len(shape)), key=lambda axis: -out.strides[axis])
-        index = src.split(src.thread(count), shape, order)
-        value = element(src, index)
-        src.lines.append(src.store(out, index, value))
-        self.calls.append(src.launch(out, -(-count // THREADS), THREADS, "each"))
+
+        def stored(flat: str) -> str:
+            index = src.split(flat, shape, order)
+            value = element(src, index)
+            return src.store(out, index, value)
+
+        at = src.thread(-(-count // lanes))
+        first = src.whole(f"{at} * {lanes}") if lanes > 1 else at
+        if count % lanes:
+            alone = src.within(lambda: stored("i"))
+            each = f"for (int i = {first}; i < {count}; i++) {{ {alone} }}"
+            src.lines.append(f"if ({first} > {count - lanes}) {{ {each} return; }}")
+        src.lines.append(src.side_by_side(lanes, first, stored))
+        return src
+
+    def strides_of(self, value: Value) -> Shape:
+        """How a value lies in memory, or most of what it is computed of."""
+        node = self.inlined.get(value)
+        if node is None:
+            return self.place(value).strides
+        alike = [each for each in operands(node) if each.shape == value.shape]
+        return self.strides_of(alike[0]) if alike else row_major(value.shape)
 
     def strides_like(self, node: Node) -> Shape | None:
         """Channels last if an image of this shape that a node reads is so; else None."""
@@ -279,10 +348,8 @@ def _move(low: Lowering, node: Node) -> None:
 
 
 def _viewed(place: Place, node: Node) -> Place | None:
-    x = node.inputs[0]
-    if not same_strides(place.strides, row_major(x.shape), x.shape):
-        return None
-    return Place(place.buffer, row_major(node.output.shape), place.offset)
+    strides = viewed_strides(node.inputs[0].shape, place.strides, node.output.shape)
+    return None if strides is None else Place(place.buffer, strides, place.offset)
 
 
 def _transposed(place: Place, node: Node) -> Place:
@@ -299,6 +366,18 @@ def _sliced(place: Place, node: Node) -> Place | None:
     return Place(place.buffer, tuple(next(steps) if size > 1 else 0 for size in node.output.shape), offset)
 
 
+@lowers("stack")
+def _stack(low: Lowering, node: Node) -> None:
+    """One value, however often it is stacked, without a copy."""
+    x = node.inputs[0]
+    alone = len(set(node.inputs)) == 1 and x not in low.inlined and not x.integer
+    if not alone or node.residual is not None or node.activation != NONE:
+        _elementwise(low, node)
+        return
+    place, axis = low.place(x), node.attrs["axis"]
+    low.places[node.output] = Place(place.buffer, (*place.strides[:axis], 0, *place.strides[axis:]), place.offset)
+
+
 ALIASES: dict[str, Callable[[Place, Node], Place | None]] = {
     "view": _viewed,
     "transpose": _transposed,
@@ -310,181 +389,6 @@ ALIASES: dict[str, Callable[[Place, Node], Place | None]] = {
 def threads_for(count: int) -> int:
     """The threads for a row of this many elements: a power of two."""
     return min(THREADS, max(32, 1 << (count - 1).bit_length()))
-
-
-@lowers("softmax")
-def _softmax(low: Lowering, node: Node) -> None:
-    x, *mask = node.inputs
-    softmax(low, x, mask[0] if mask else None, node.attrs, low.new(node.output))
-
-
-def softmax(
-    low: Lowering, x: Value, mask: Value | None, attrs: Mapping[str, Any], out: Place, stats: Place | None = None
-) -> None:
-    """Rows of x * factor + mask: exp(x - the largest) / their sum; to `stats` the logarithm of the sum of all exp(x)."""
-    src, shape, count = Source(low), x.shape, x.shape[-1]
-    threads, lead = threads_for(count), x.shape[:-1]
-    src.row(threads)
-    index = src.split("row", lead)
-
-    def element() -> str:
-        own = [*index, "i" if count > 1 else "0"]
-        value = src.load(x, own)
-        if attrs["factor"] != 1.0:
-            value = f"({value} * {number(attrs['factor'])})"
-        if mask is not None:
-            wide = attrs["mask_shape"]
-            broadcast = ["0" if size == 1 else part for part, size in zip(own, wide, strict=True)]
-            value = f"({value} + {src.load(mask, src.reshaped(broadcast, wide, mask.shape))})"
-        return f"const float v = {value};"
-
-    def power() -> str:
-        return element().replace("const float v = ", "const float v = expf(")[:-1] + " - most);"
-
-    src.reduced("most", "-1.0f / 0.0f", src.within(element), "ft_larger({a}, {b})", count, threads)
-    src.reduced("sum", "0.0f", src.within(power), "({a} + {b})", count, threads)
-    store = src.store(out, [*index, "i" if count > 1 else "0"], "v / sum")
-    src.lines.append(f"for (int i = me; i < {count}; i += {threads}) {{ {src.within(power)} {store} }}")
-    if stats is not None:
-        src.lines.append(f"if (me == 0) {src.writable(stats.buffer, stats.offset)}[row] = most + logf(sum);")
-    low.calls.append(src.launch(out, prod(lead), threads, "softmax"))
-    need(prod(shape) <= LARGEST, "too many scores")
-
-
-@lowers("layer_norm")
-def _layer_norm(low: Lowering, node: Node) -> None:
-    x, (rows, count) = node.inputs[0], node.attrs["matrix"]
-    out = low.new(node.output)
-
-    def element(src: Source) -> str:
-        index = src.split(src.whole(f"row * {count} + i"), x.shape)
-        value = src.load(x, index)
-        if node.residual is not None:
-            value = f"({value} + {src.load(node.residual, src.reshaped(index, x.shape, node.residual.shape))})"
-        return f"const float v = {value};"
-
-    def column(src: Source, name: str) -> str | None:
-        numbers = node.attrs[name]
-        return None if numbers is None else f"{src.table(np.asarray(numbers, np.float32))}[i]"
-
-    _normalized(low, node, out, rows, count, element, column)
-
-
-@lowers("group_norm")
-def _group_norm(low: Lowering, node: Node) -> None:
-    x, groups = node.inputs[0], node.attrs["groups"]
-    each, plane = x.shape[1] // groups, prod(x.shape[2:])
-    out = low.new(node.output, low.strides_like(node))
-
-    def element(src: Source) -> str:
-        index = src.split(src.whole(f"row * {each * plane} + i"), x.shape)
-        return f"const float v = {src.load(x, index)};"
-
-    def column(src: Source, name: str) -> str | None:
-        numbers = node.attrs[name]
-        if numbers is None:
-            return None
-        return f"{src.table(np.asarray(numbers, np.float32))}[row % {groups} * {each} + i / {plane}]"
-
-    _normalized(low, node, out, x.shape[0] * groups, each * plane, element, column)
-
-
-def _normalized(
-    low: Lowering,
-    node: Node,
-    out: Place,
-    rows: int,
-    count: int,
-    element: Callable[[Source], str],
-    column: Callable[[Source, str], str | None],
-) -> None:
-    """Rows minus their mean, divided by their deviation, times a scale, plus a shift."""
-    src, threads = Source(low), threads_for(count)
-    src.row(threads)
-    statements = src.within(lambda: element(src))
-    src.reduced("sum", "0.0f", statements, "({a} + {b})", count, threads)
-    src.lines.append(f"const float mean = sum / {number(count)};")
-    squares = f"{statements.replace('const float v = ', 'const float w = ')} const float v = (w - mean) * (w - mean);"
-    src.reduced("squares", "0.0f", squares, "({a} + {b})", count, threads)
-    epsilon = number(node.attrs["epsilon"])
-    src.lines.append(f"const float factor = 1.0f / sqrtf(squares / {number(count)} + {epsilon});")
-
-    def stored() -> str:
-        first = element(src)
-        scale, shift = column(src, "scale"), column(src, "shift")
-        value = "(v - mean) * factor"
-        value = value if scale is None else f"{value} * {scale}"
-        value = value if shift is None else f"{value} + {shift}"
-        index = src.split(src.whole(f"row * {count} + i"), node.output.shape)
-        return f"{first} {src.store(out, index, activated(node.activation, value))}"
-
-    statements = src.within(stored)
-    src.lines.append(f"for (int i = me; i < {count}; i += {threads}) {{ {statements} }}")
-    low.calls.append(src.launch(out, rows, threads, "norm"))
-
-
-HOW = {  # the start, how two are joined, as in graph/importers/reductions.py
-    0: ("0.0f", "({a} + {b})"),
-    1: ("0.0f", "({a} + {b})"),
-    2: ("-1.0f / 0.0f", "ft_larger({a}, {b})"),
-    3: ("1.0f / 0.0f", "ft_smaller({a}, {b})"),
-    4: ("1.0f", "({a} * {b})"),
-}
-MEAN = 1
-
-
-@lowers("reduce")
-def _reduce(low: Lowering, node: Node) -> None:
-    x, (outer, count, inner) = node.inputs[0], node.attrs["sizes"]
-    start, join = HOW[node.attrs["how"]]
-    src, out = Source(low), low.new(node.output)
-    result = f"total / {number(count)}" if node.attrs["how"] == MEAN else "total"
-
-    def element(first: str) -> str:
-        index = src.split(src.whole(first), x.shape)
-        return f"const float v = {src.load(x, index)};"
-
-    if inner == 1:
-        threads = threads_for(count)
-        src.row(threads)
-        statements = src.within(lambda: element(f"row * {count} + i"))
-        src.reduced("total", start, statements, join, count, threads)
-        index = src.split("row", node.output.shape)
-        src.lines.append(f"if (me == 0) {src.store(out, index, result)}")
-        low.calls.append(src.launch(out, outer, threads, "reduce"))
-        return
-    at = src.thread(outer * inner)
-    statements = src.within(lambda: element(f"({at} / {inner} * {count} + i) * {inner} + {at} % {inner}"))
-    joined = join.format(a="total", b="v")
-    src.lines += [f"float total = {start};", f"for (int i = 0; i < {count}; i++) {{ {statements} total = {joined}; }}"]
-    src.lines.append(src.store(out, src.split(at, node.output.shape), result))
-    low.calls.append(src.launch(out, -(-outer * inner // THREADS), THREADS, "reduce"))
-
-
-@lowers("softmax_axis")
-def _softmax_axis(low: Lowering, node: Node) -> None:
-    x, (outer, count, inner) = node.inputs[0], node.attrs["sizes"]
-    src, out = Source(low), low.new(node.output)
-    at = src.thread(outer * inner)
-    first = src.whole(f"{at} / {inner} * {count * inner} + {at} % {inner}")
-
-    def element() -> str:
-        return f"const float v = {src.load(x, src.split(src.whole(f'{first} + i * {inner}'), x.shape))};"
-
-    def stored() -> str:
-        value = element()
-        return (
-            f"{value} {src.store(out, src.split(src.whole(f'{first} + i * {inner}'), x.shape), 'expf(v - most) / sum')}"
-        )
-
-    loop = f"for (int i = 0; i < {count}; i++)"
-    src.lines += [
-        "float most = -1.0f / 0.0f, sum = 0.0f;",
-        f"{loop} {{ {src.within(element)} most = ft_larger(most, v); }}",
-        f"{loop} {{ {src.within(element)} sum += expf(v - most); }}",
-        f"{loop} {{ {src.within(stored)} }}",
-    ]
-    low.calls.append(src.launch(out, -(-outer * inner // THREADS), THREADS, "softmax"))
 
 
 # ---------------------------------------------------------------- pooling
@@ -541,6 +445,7 @@ def need_cudnn(low: Lowering) -> None:
     )
 
 
+MOST_CALLS = 3  # in the place of one that would need copies
 TENSOR_CORES = 8  # halves of a channel, or of a head, that they read at once
 EPILOGUES = {RELU.kind: "relu", GELU_TANH: "gelu"}  # that cuBLASLt has; its GELU is that of the tangent
 
@@ -596,22 +501,52 @@ def heads_of(low: Lowering, node: Node, place: Place) -> Place:
 def products(
     low: Lowering, x: tuple[Place, Shape], y: tuple[Place, Shape], swap_y: bool, out: Place, activation: Activation
 ) -> bool:
-    """A product for each matrix of a batch, whose outer axis is a call each; whether it applies the activation, a factor."""
+    """A product for each matrix of a batch; whether it applies the activation, a factor.
+
+    A call takes matrices that lie at one distance. Where two axes of matrices do not, they are copied, or those of the outer
+    axis are a call each if they are few.
+    """
     need_cublaslt(low)
     shape = (1,) * (4 - len(x[1])) + tuple(x[1])
     outer, inner, rows, depth = shape
     columns = y[1][-2] if swap_y else y[1][-1]
     left, right = (matrices_of(low, place, own) for place, own in (x, y))
+    target = out
+    if outer > MOST_CALLS:
+        left = left if is_even(left, inner) else matrices_of(low, _factor(low, *x), x[1])
+        right = right if is_even(right, inner) else matrices_of(low, _factor(low, *y), y[1])
+        if not is_even(out, inner):
+            wide = (outer, inner, rows, columns)
+            target = Place(low.room(wide, out.buffer.half), row_major(wide))
     factor = factor_of(activation)
+    places = [left, right, target]
+    count = inner
+    if outer > 1 and all(is_even(place, inner) for place in places):
+        left, right, target = (evened(place, inner) for place in places)
+        outer, count = 1, outer * inner
     for at in range(outer):
         low.calls.append(
             Product(
                 matrix_of(left, at, False), matrix_of(right, at, swap_y),
-                Matrix(Pointer(out.buffer, out.offset + at * out.strides[0]), out.strides[2], batch=out.strides[1]),
-                rows, depth, columns, inner, 1.0 if factor is None else factor,
+                Matrix(Pointer(target.buffer, target.offset + at * target.strides[0]), target.strides[2], batch=target.strides[1]),
+                rows, depth, columns, count, 1.0 if factor is None else factor,
             )
         )  # fmt: skip
+    if target.buffer is not out.buffer:
+        found = Value("", (shape[0], inner, rows, columns))
+        low.places[found] = places[2]
+        low.copy(found, out)
     return factor is not None
+
+
+def is_even(place: Place, inner: int) -> bool:
+    """Whether all matrices of two axes lie at one distance from each other."""
+    return inner == 1 or place.strides[0] == inner * place.strides[1]
+
+
+def evened(place: Place, inner: int) -> Place:
+    """The same matrices along one axis."""
+    return Place(place.buffer, (0, place.strides[int(inner > 1)], *place.strides[2:]), place.offset)
 
 
 def factor_of(activation: Activation) -> float | None:

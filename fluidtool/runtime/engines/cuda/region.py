@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import field
 from threading import Lock
+from time import perf_counter
 from typing import Any
 
 import numpy as np
 
 from fluidtool import locks
-from fluidtool.errors import NEEDS_LESS, OutOfMemoryError
+from fluidtool.errors import NEEDS_LESS, FluidError, OutOfMemoryError
 from fluidtool.ops.context import Device
 from fluidtool.records import dataclass
-from fluidtool.runtime.engines.base import Watch
+from fluidtool.runtime.engines.base import MadeCall, Watch
 from fluidtool.runtime.engines.cuda.arena import lay_out
 from fluidtool.runtime.engines.cuda.calls import (
     BYTES,
@@ -36,7 +39,11 @@ from fluidtool.runtime.engines.cuda.cudnn import Cudnn
 from fluidtool.runtime.engines.cuda.lowering import Lowered
 from fluidtool.runtime.engines.cuda.sources import PRELUDE
 from fluidtool.runtime.graph.importers.registry import Lod
+from fluidtool.runtime.graph.ir import UnsupportedError, Value
 from fluidtool.runtime.graph.pipeline import ImportedRegion, check_bounds
+
+LibraryCall = Product | Convolution | Attention | AttentionGradient
+OF_CAPTURES = range(900, 910)  # cudaErrorStreamCaptureUnsupported and what else only captures raise (driver_types.h)
 
 
 class Libraries:
@@ -47,14 +54,31 @@ class Libraries:
         self._products: CublasLt | None = None
         self._convolutions: Cudnn | None = None
 
-    def run(self, call: Call, address: Callable[[Pointer], int]) -> None:
-        """Make a call on the current stream. Raises RefusedError for one that cuDNN has no plan for."""
+    def prepare(self, call: LibraryCall, address: Callable[[Pointer], int]) -> None:
+        """Make the plan of a call. Raises RefusedError where the library has none, or cannot be used."""
+        self._asked(call, lambda library: library.plan(call, address))
+
+    def run(self, call: LibraryCall, address: Callable[[Pointer], int]) -> None:
+        """Make a call on the current stream. Raises RefusedError if the library refuses it."""
+        self._asked(call, lambda library: library.run(call, address))
+
+    def _asked(self, call: LibraryCall, work: Callable[[Any], object]) -> None:
+        try:
+            work(self._library(call))
+        except (RefusedError, FluidError, MemoryError, self.device.xp.cuda.runtime.CUDARuntimeError):
+            raise
+        except Exception as error:  # the libraries have classes of their own, and none that all of these are
+            name = "cuBLASLt" if isinstance(call, Product) else "cuDNN"
+            raise RefusedError(
+                f"{name} failed ({type(error).__name__}: {' '.join(str(error).split()):.200})"
+            ) from error
+
+    def _library(self, call: LibraryCall) -> CublasLt | Cudnn:
         if isinstance(call, Product):
             self._products = self._products or CublasLt(self.device.xp, self.precision)
-            self._products.run(call, address)
-        elif isinstance(call, Convolution | Attention | AttentionGradient):
-            self._convolutions = self._convolutions or Cudnn(self.device.xp, self.precision)
-            self._convolutions.run(call, address)
+            return self._products
+        self._convolutions = self._convolutions or Cudnn(self.device.xp, self.precision)
+        return self._convolutions
 
 
 @dataclass(eq=False, slots=True)
@@ -86,32 +110,65 @@ class Work:
 
     device: Device
     steps: list[Callable[[], None]]
+    results: Sequence[Value | None] = ()  # what each of them computes
     graph: Any = None
     has_run: bool = False
+    is_captured: bool = True  # False where that has failed
 
     def run(self) -> None:
-        """Do it on the current device."""
-        if self.has_run and self.graph is None:
-            self.graph = self._captured()
-        if self.graph is None:
-            self.has_run = True
-            for step in self.steps:  # no capture allows what libraries do the first time
-                step()
-        else:
+        """Do it on the current device. Raises UnsupportedError if a library refuses a call that no other one replaces."""
+        if self.graph is not None:
             self.graph.launch()
+            return
+        if self.has_run and self.is_captured:
+            self.graph = self._captured()
+            if self.graph is not None:
+                self.graph.launch()
+                return
+        for number in range(len(self.steps)):  # no capture allows what libraries do the first time
+            self._make(number)
+        self.has_run = True
+
+    def timed(self) -> list[float]:
+        """Make the calls one by one, and wait for each; the seconds that each took. Raises UnsupportedError as a run does."""
+        found = []
+        self.device.wait()
+        for number in range(len(self.steps)):
+            start = perf_counter()
+            self._make(number)
+            self.device.wait()
+            found.append(perf_counter() - start)
+        return found
+
+    def _make(self, number: int) -> None:
+        try:
+            self.steps[number]()
+        except RefusedError as error:
+            raise refusal(error, self.results[number]) from error
 
     @property
     def refused(self) -> int:
         """How many calls cuDNN has refused, which others replace."""
-        return sum(isinstance(step, Chosen) and step.is_refused for step in self.steps)
+        return sum(isinstance(step, Replaced) for step in self.steps)
 
     def _captured(self) -> Any:
-        """Everything between inputs and outputs as one graph."""
+        """Everything between inputs and outputs as one graph; None, with a warning, if something cannot be captured."""
+        failure = self.device.xp.cuda.runtime.CUDARuntimeError
         with self.device.xp.cuda.Stream() as stream:
-            stream.begin_capture()
-            for step in self.steps:
-                step()
-            return stream.end_capture()
+            try:
+                stream.begin_capture()
+                for step in self.steps:
+                    step()
+                return stream.end_capture()
+            except (RefusedError, failure) as error:
+                with suppress(failure):  # a capture that has failed ends with an error, too
+                    stream.end_capture()
+                if isinstance(error, failure) and getattr(error, "status", 0) not in OF_CAPTURES:
+                    raise
+                self.is_captured = False
+                text = f"a CUDA graph cannot be captured ({error}); its calls are made one by one, which takes the host longer"
+                warnings.warn(text, RuntimeWarning, stacklevel=2)
+                return None
 
 
 @dataclass(eq=False, slots=True)
@@ -128,44 +185,70 @@ class CudaRegion:
     kept: tuple[Any, ...]  # what library calls know by its address alone
     memory: int
     lods: dict[str, list[list[int]]]
+    whole: Any = None  # the first output, and behind it whether an id was out of range; None if no rows are looked up
     runs_to_pay: int = 0
-    flags: Any = None  # of ids out of range
     lock: Lock = field(default_factory=locks.lock)  # of its memory
+
+    @property
+    def marks_ids(self) -> bool:
+        """Whether it looks up rows by ids."""
+        return self.whole is not None
 
     def run(
         self, given: Mapping[str, Any], watch: Watch | None = None, lods: Mapping[str, Lod] | None = None
     ) -> dict[str, Any]:
         """Compute the outputs (fresh arrays) from the inputs, by name. Raises OperatorError for ids out of range."""
+        results, mark = self._computed(given, self.work.run if watch is None else lambda: self._watched(watch))
+        if mark is not None and is_set(self.device.host(mark[-1:])):
+            there = (each for each in self.imported.bounds if not isinstance(given[each[0]], np.ndarray))
+            with self.device.active():
+                check_bounds(there, given)
+        return results
+
+    def ahead(self, given: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
+        """The outputs, and the array in whose last place is 1 if an id on the GPU is out of range; None if that cannot be.
+
+        The host waits for nothing. Ids that it has are looked at now; raises OperatorError for one out of range.
+        """
+        return self._computed(given, self.work.run)
+
+    def _computed(self, given: Mapping[str, Any], work: Callable[[], object]) -> tuple[dict[str, Any], Any]:
+        is_certain = True
+        for name, rows in self.imported.bounds:
+            if isinstance(given[name], np.ndarray):
+                check_bounds(((name, rows),), given)
+            else:
+                is_certain = False
         with self.lock, self.device.active():
-            self._check(given)
-            if watch is None:
-                return self._run(given)
-            return dict(watch.delegated("cuda", self.imported.graph, lambda: self._waited(given)))
+            for value, array in zip(self.imported.graph.inputs, self.inputs, strict=True):
+                put(array, given[value.name])
+            work()
+            if is_certain:
+                return {name: array.copy() for name, array in zip(self.names, self.outputs, strict=True)}, None
+            first, *others = self.outputs
+            whole = self.whole.copy()
+            found = [whole[:-1].reshape(first.shape), *(array.copy() for array in others)]
+        return dict(zip(self.names, found, strict=True)), whole
 
-    def _check(self, given: Mapping[str, Any]) -> None:
-        """Raise OperatorError for an id out of range, before a kernel reads there; ids on the GPU are waited for once."""
-        there = [each for each in self.imported.bounds if not isinstance(given[each[0]], np.ndarray)]
-        check_bounds((each for each in self.imported.bounds if each not in there), given)
-        if not there:
-            return
-        if self.flags is None:
-            self.flags = self.device.flags(len(self.imported.bounds))
-        for number, (name, rows) in enumerate(there):
-            self.device.mark_outside(given[name], 0, rows, None, self.flags[number : number + 1])
-        if self.device.read_flags(self.flags[: len(there)]) is not None:
-            self.flags = None
-            check_bounds(there, given)
+    def _watched(self, watch: Watch) -> None:
+        """Make the calls one by one, and time each."""
+        watch.calls("cuda", self._made(), self.work.timed())
 
-    def _waited(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        found = self._run(given)
-        self.device.wait()
-        return found
+    def _made(self) -> list[MadeCall]:
+        """What the calls are and compute. The work of a node counts where its result is complete."""
+        left = {node.output: node.multiply_adds for node in self.imported.graph.nodes}
+        found: list[MadeCall] = []
+        for call, value in zip(reversed(self.calls), reversed(self.work.results), strict=True):
+            made = call.first if isinstance(call, Choice) else call
+            kind = made.name.partition("_")[0] if isinstance(made, Launch) else type(made).__name__.lower()
+            name, shape = ("", ()) if value is None else (value.name, value.shape)
+            found.append(MadeCall(kind, name, shape, 0 if value is None else left.pop(value, 0)))
+        return found[::-1]
 
-    def _run(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        for value, array in zip(self.imported.graph.inputs, self.inputs, strict=True):
-            put(array, given[value.name])
-        self.work.run()
-        return {name: array.copy() for name, array in zip(self.names, self.outputs, strict=True)}
+
+def is_set(mark: Any) -> bool:
+    """Whether what a region left behind its first output, now on the host, says that an id was out of range."""
+    return bool(mark[-1] != 0)
 
 
 def put(into: Any, array: Any) -> None:
@@ -188,31 +271,37 @@ def bind(
             arena = device.xp.empty(max(size, 1), np.float32)
             inputs = [device.xp.empty(value.shape, value.dtype) for value in graph.inputs]
             outputs = [device.xp.empty(value.shape, value.dtype) for value in graph.outputs]
+            whole = None if lowered.mark is None else device.xp.empty(outputs[0].size + 1, np.float32)
             fixed = {buffer: constants.on_device(buffer) for buffer in constants_of(lowered.calls)}
         except MemoryError as error:
             rows = graph.inputs[0].shape[0] if graph.inputs and graph.inputs[0].shape else 0
             raise OutOfMemoryError(too_large(device, needed, rows, error), hint=NEEDS_LESS) from error
+        if whole is not None:
+            outputs[0] = whole[:-1].reshape(outputs[0].shape)
         arrays = {
             **fixed,
             **dict(zip(lowered.inputs, inputs, strict=True)),
             **dict(zip(lowered.outputs, outputs, strict=True)),
+            **({} if lowered.mark is None or whole is None else {lowered.mark: whole[-1:]}),
         }
-
-        work = work_of(lowered.calls, arrays, arena, offsets, device, libraries)
-    return CudaRegion(
-        device, imported, names, lowered.calls, work, inputs, outputs, (arena, *fixed.values()), needed, imported.lods
-    )
+        work = work_of(lowered.calls, lowered.results, arrays, arena, offsets, device, libraries)
+    kept = (arena, *fixed.values())
+    return CudaRegion(device, imported, names, lowered.calls, work, inputs, outputs, kept, needed, imported.lods, whole)
 
 
 def work_of(
     calls: tuple[Call, ...],
+    results: Sequence[Value | None],
     arrays: Mapping[Buffer, Any],
     arena: Any,
     offsets: Mapping[Buffer, int],
     device: Device,
     libraries: Libraries,
 ) -> Work:
-    """Calls with the memory of their buffers: an array for each, or a place in the arena."""
+    """Calls with the memory of their buffers: an array for each, or a place in the arena.
+
+    Raises UnsupportedError for a call, named by its result, that a library refuses and that no other one replaces.
+    """
 
     def array(pointer: Pointer) -> Any:
         buffer = pointer.buffer
@@ -223,8 +312,24 @@ def work_of(
         found = arrays[buffer]
         return found.reshape(-1)[pointer.offset :] if pointer.offset else found
 
-    module = kernels(device, calls)
-    return Work(device, [_step(call, array, module, libraries) for call in calls])
+    steps, module = [], kernels(device, calls)
+    for call, value in zip(calls, results, strict=True):
+        try:
+            steps.append(_step(call, array, module, libraries))
+        except RefusedError as error:
+            raise refusal(error, value) from error
+        except device.xp.cuda.compiler.CompileException as error:
+            refused = RefusedError(f"NVRTC refused a generated kernel ({' '.join(str(error).split()):.200})")
+            raise refusal(refused, value) from error
+    return Work(device, steps, results)
+
+
+def refusal(error: RefusedError, value: Value | None) -> UnsupportedError:
+    """What splits a region at the operator whose call was refused; the user is warned, since it is slower."""
+    what = "a region" if value is None else f"the operator that computes {value.name}"
+    text = f"{error}; {what} is computed by cupy instead, one operator at a time"
+    warnings.warn(text, RuntimeWarning, stacklevel=2)
+    return UnsupportedError(str(error), result="" if value is None else value.name)
 
 
 def constants_of(calls: tuple[Call, ...]) -> dict[Buffer, None]:
@@ -246,13 +351,15 @@ def kernels(device: Device, calls: tuple[Call, ...]) -> Any:
 
 
 def _step(call: Call, array: Callable[[Pointer], Any], module: Any, libraries: Libraries) -> Callable[[], None]:
-    """A call with its memory."""
+    """A call with its memory. Raises RefusedError for one that a library refuses."""
     if isinstance(call, Launch):
         kernel, arrays = module.get_function(call.name), tuple(map(array, call.pointers))
         return lambda: kernel((call.blocks,), (call.threads,), arrays)
     if isinstance(call, Choice):
-        first, *others = (_step(each, array, module, libraries) for each in (call.first, *call.otherwise))
-        return Chosen(first, others)
+        try:
+            return _step(call.first, array, module, libraries)
+        except RefusedError:
+            return Replaced(tuple(_step(each, array, module, libraries) for each in call.otherwise))
     if isinstance(call, Reduction):
         given, out = (int(array(pointer).data.ptr) for pointer in call.pointers)
         return lambda: call.ring.sum_aside(given, out, call.count)
@@ -260,24 +367,19 @@ def _step(call: Call, array: Callable[[Pointer], Any], module: Any, libraries: L
         arrive: Callable[[], None] = call.reduction.ring.arrive
         return arrive
     addresses = {pointer: int(array(pointer).data.ptr) for pointer in call.pointers}
+    libraries.prepare(call, addresses.__getitem__)
     return lambda: libraries.run(call, addresses.__getitem__)
 
 
-class Chosen:
-    """A call, or those in its place if it is refused: found out in the first run, which is not captured."""
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """The calls in the place of one that a library refuses."""
 
-    def __init__(self, first: Callable[[], None], otherwise: list[Callable[[], None]]) -> None:
-        self._first, self._otherwise = first, otherwise
-        self.is_refused = False
+    steps: tuple[Callable[[], None], ...]
 
     def __call__(self) -> None:
-        """Do what is chosen."""
-        if not self.is_refused:
-            try:
-                return self._first()
-            except RefusedError:
-                self.is_refused = True
-        for step in self._otherwise:
+        """Make them."""
+        for step in self.steps:
             step()
 
 

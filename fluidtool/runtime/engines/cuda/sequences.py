@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from fluidtool.runtime.engines.cuda.calls import Buffer, Matrix, Place, Pointer, Product
-from fluidtool.runtime.engines.cuda.lowering import Lowering, lowers, need_cublaslt, threads_for
+from fluidtool.runtime.engines.cuda.lowering import Lowering, lowers, need_cublaslt
 from fluidtool.runtime.engines.cuda.recurrences import OfSums, Recurrence, Step, of_step, recurrent_step, steps_of
-from fluidtool.runtime.engines.cuda.sources import FUNCTIONS, THREADS, Source, number
+from fluidtool.runtime.engines.cuda.sources import FUNCTIONS, THREADS, Source, number, threads_for
 from fluidtool.runtime.graph.importers.registry import SIGMOID
 from fluidtool.runtime.graph.ir import Node, Value
 

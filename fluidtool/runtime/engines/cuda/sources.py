@@ -1,24 +1,33 @@
 """CUDA C++ of a cluster of nodes: one kernel that computes its last node, and reads the inputs of the first ones.
 
 Sizes are part of the source, so that the compiler knows them; indices are 32 bits. Kernels that are alike have one name.
+A thread computes several elements that lie side by side, its lanes, where memory is read and written in pieces of 16 bytes by that.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from math import prod
 from string import ascii_lowercase
 from typing import Any, Protocol
 
 import numpy as np
 
-from fluidtool.runtime.engines.cuda.calls import Buffer, Launch, Place, Pointer
+from fluidtool.runtime.engines.cuda.calls import BYTES, Buffer, Launch, Place, Pointer, row_major
 from fluidtool.runtime.graph.importers.registry import ALONE, PRELU
 from fluidtool.runtime.graph.ir import Activation, Node, Shape, Value
 
 THREADS = 256
+BUSY = 1 << 16  # threads that keep a GPU busy
+ENOUGH = 1 << 15  # threads that are at least left when each computes several elements
 Index = Sequence[str]
+IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
+NOWHERE = Buffer(0)
+WIDTH = {"": 4, "fp16": 2, "bf16": 2}  # bytes of an element
 
 PRELUDE = r"""
 typedef long long whole;
@@ -45,13 +54,30 @@ FT_DEVICE float ft_square(float x) { return x * x; }
 FT_DEVICE float ft_affine(float x, float factor, float offset) { return x * factor + offset; }
 FT_DEVICE float ft_hard_sigmoid(float x, float slope, float offset) { return ft_clip(x * slope + offset, 0.0f, 1.0f); }
 FT_DEVICE float ft_softsign(float x) { return x / (1.0f + fabsf(x)); }
+FT_DEVICE int ft_row(whole id, int rows, float* outside)
+{
+    if (id >= 0 && id < rows) return (int)id;
+    *outside = 1.0f;  // by any thread that finds one: what it reads does not matter
+    return 0;
+}
 FT_DEVICE float ft_of_bf16(half16 x) { return __uint_as_float((unsigned)x << 16); }
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+#define FT_CONVERTS_PAIRS
+#endif
 FT_DEVICE half16 ft_to_bf16(float x)
 {
+#ifdef FT_CONVERTS_PAIRS
+    half16 found;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(found) : "f"(x));
+    return found;
+#else
     const unsigned bits = __float_as_uint(x);
     return (half16)(x != x ? 0x7fc0u : (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+#endif
 }
 #ifndef FT_EMULATED
+#define FT_ALIGNED(at, bytes)
+#define FT_WITHIN(at, bytes)
 FT_DEVICE float ft_of_fp16(half16 x)
 {
     float found;
@@ -65,11 +91,79 @@ FT_DEVICE half16 ft_nearest_fp16(float x)
     return found;
 }
 #endif
-FT_DEVICE half16 ft_to_fp16(float x)
+FT_DEVICE float ft_within_fp16(float x)
 {
     const bool finite = fabsf(x) < 1.0f / 0.0f;  // the largest number instead of infinity: masks are added, and stay masks
-    return ft_nearest_fp16(finite ? ft_clip(x, -65504.0f, 65504.0f) : x);
+    return finite ? ft_clip(x, -65504.0f, 65504.0f) : x;
 }
+FT_DEVICE half16 ft_to_fp16(float x) { return ft_nearest_fp16(ft_within_fp16(x)); }
+FT_DEVICE unsigned ft_pair_bf16(float first, float second)
+{
+#ifdef FT_CONVERTS_PAIRS
+    unsigned found;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(found) : "f"(second), "f"(first));
+    return found;
+#else
+    return ft_to_bf16(first) | (unsigned)ft_to_bf16(second) << 16;
+#endif
+}
+FT_DEVICE unsigned ft_pair_fp16(float first, float second)
+{
+#ifdef FT_CONVERTS_PAIRS
+    unsigned found;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(found) : "f"(ft_within_fp16(second)), "f"(ft_within_fp16(first)));
+    return found;
+#else
+    return ft_to_fp16(first) | (unsigned)ft_to_fp16(second) << 16;
+#endif
+}
+template <class T, int N> struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) ft_piece { T each[N]; };
+template <int N> FT_DEVICE void ft_get_float(float* v, const float* at)
+{
+    FT_ALIGNED(at, sizeof(float) * N)
+    const ft_piece<float, N> x = *(const ft_piece<float, N>*)at;
+#pragma unroll
+    for (int k = 0; k < N; k++) v[k] = x.each[k];
+}
+template <int N> FT_DEVICE void ft_put_float(float* at, const float* v)
+{
+    FT_ALIGNED(at, sizeof(float) * N)
+    ft_piece<float, N> x;
+#pragma unroll
+    for (int k = 0; k < N; k++) x.each[k] = v[k];
+    *(ft_piece<float, N>*)at = x;
+}
+template <int N> FT_DEVICE bool ft_is_aligned(const float* at) { return ((whole)at & (alignof(ft_piece<float, N>) - 1)) == 0; }
+template <int N> FT_DEVICE void ft_get_anywhere(float* v, const float* at)
+{
+    if (ft_is_aligned<N>(at)) return ft_get_float<N>(v, at);
+    FT_WITHIN(at, sizeof(float) * N)
+#pragma unroll
+    for (int k = 0; k < N; k++) v[k] = at[k];
+}
+template <int N> FT_DEVICE void ft_put_anywhere(float* at, const float* v)
+{
+    if (ft_is_aligned<N>(at)) return ft_put_float<N>(at, v);
+    FT_WITHIN(at, sizeof(float) * N)
+#pragma unroll
+    for (int k = 0; k < N; k++) at[k] = v[k];
+}
+#define FT_HALVES(kind, first, second) \
+template <int N> FT_DEVICE void ft_get_##kind(float* v, const half16* at) \
+{ \
+    FT_ALIGNED(at, sizeof(half16) * N) \
+    const ft_piece<unsigned, N / 2> x = *(const ft_piece<unsigned, N / 2>*)at; \
+    for (int k = 0; k < N / 2; k++) { v[2 * k] = first; v[2 * k + 1] = second; } \
+} \
+template <int N> FT_DEVICE void ft_put_##kind(half16* at, const float* v) \
+{ \
+    FT_ALIGNED(at, sizeof(half16) * N) \
+    ft_piece<unsigned, N / 2> x; \
+    for (int k = 0; k < N / 2; k++) x.each[k] = ft_pair_##kind(v[2 * k], v[2 * k + 1]); \
+    *(ft_piece<unsigned, N / 2>*)at = x; \
+}
+FT_HALVES(bf16, __uint_as_float(x.each[k] << 16), __uint_as_float(x.each[k] & 0xffff0000u))
+FT_HALVES(fp16, ft_of_fp16((half16)(x.each[k] & 0xffffu)), ft_of_fp16((half16)(x.each[k] >> 16)))
 """
 
 FUNCTIONS = (
@@ -79,6 +173,11 @@ FUNCTIONS = (
 """By the number of an activation (graph/importers/registry.py)."""
 RELU6 = 2
 OPERATIONS = ("({} + {})", "({} - {})", "({} * {})", "({} / {})", "ft_larger({}, {})", "ft_smaller({}, {})")
+
+
+def threads_for(count: int) -> int:
+    """The threads for a row of this many elements: a power of two."""
+    return min(THREADS, max(32, 1 << (count - 1).bit_length()))
 
 
 def number(value: float) -> str:
@@ -117,6 +216,9 @@ class Places(Protocol):
     def weights(self, array: Any) -> Buffer:
         """The buffer of constant numbers of which there are many: halves, where memory has those."""
 
+    def outside(self) -> Buffer:
+        """The number that becomes 1 if an id is out of range."""
+
 
 class Source:
     """A kernel while it is written."""
@@ -128,6 +230,16 @@ class Source:
         self.functions: dict[str, str] = {}
         self.changed: set[str] = set()  # names of pointers through which the kernel writes
         self.count = 0
+        self.lanes = 1  # elements side by side that the statements of `inner` are for, one after the other
+        self.inner: list[str] = []
+        self.after: list[str] = []
+        self.varying: set[str] = set()  # variables that differ from lane to lane
+        self.bases: dict[str, str] = {}  # those that count up from this one, a multiple of the lanes
+        self.flats: dict[tuple[str, ...], tuple[Shape, str]] = {}  # strides, and the number of an element, by its index
+        self.loaded: dict[tuple[str, str, tuple[str, ...]], str] = {}
+        self.guards: tuple[str, ...] = ()
+        self.total = 0  # elements that the kernel computes
+        self.is_scattered = False  # whether lanes read many elements, or write, one by one
 
     def pointer(self, buffer: Buffer, offset: int = 0) -> str:
         """The name of a pointer argument."""
@@ -144,8 +256,13 @@ class Source:
         if expression.isidentifier() or expression.isdigit():
             return expression
         self.count += 1
-        self.lines.append(f"const int i{self.count} = {expression};")
-        return f"i{self.count}"
+        name = f"i{self.count}"
+        if self.varies(expression):
+            self.inner.append(f"const int {name} = {expression};")
+            self.varying.add(name)
+        else:
+            self.lines.append(f"const int {name} = {expression};")
+        return name
 
     def within(self, make: Callable[[], str]) -> str:
         """Statements, the last of which is what `make` gives: the statements of a loop."""
@@ -154,12 +271,77 @@ class Source:
         lines, self.lines = self.lines, before
         return " ".join([*lines, last])
 
+    # ---------------------------------------------------------------- lanes
+    def side_by_side(self, lanes: int, base: str, make: Callable[[str], str]) -> str:
+        """Statements for some elements from an index on, a multiple of their number; `make` gives the last one for an index."""
+        if lanes == 1:
+            return self.within(lambda: make(base))
+        outside = self.lines
+        self.lines, self.inner, self.after, self.lanes = [], [], [], lanes
+        self.varying, self.bases, self.flats, self.loaded = {"lane"}, {}, {}, {}
+        last = make(self.counted(base))
+        loop = f"\n#pragma unroll\nfor (int lane = 0; lane < {lanes}; lane++) {{"
+        text = " ".join([*self.lines, loop, *self.inner, last, "}", *self.after])
+        self.lines, self.lanes, self.varying = outside, 1, set()
+        return text
+
+    def counted(self, base: str) -> str:
+        """The variable that counts lanes from a base."""
+        self.count += 1
+        name = f"l{self.count}"
+        self.inner.append(f"const int {name} = {base} + lane;")
+        self.varying.add(name)
+        self.bases[name] = base
+        return name
+
+    def varies(self, expression: str) -> bool:
+        """Whether an expression differs from lane to lane."""
+        return self.lanes > 1 and not self.varying.isdisjoint(IDENTIFIER.findall(expression))
+
+    def plus(self, part: str, number: int) -> str:
+        """An index and a number."""
+        if not number:
+            return part
+        if part in self.bases and number % self.lanes == 0:
+            return self.counted(self.whole(f"{self.bases[part]} + {number}"))
+        return self.whole(f"{part} + {number}" if number > 0 else f"{part} - {-number}")
+
+    def compared(self, part: str, how: str, bound: int) -> str:
+        """A comparison of an index ('<' or '>='), which all lanes share where the bound lies between two pieces."""
+        return f"{self.bases.get(part, part) if bound % self.lanes == 0 else part} {how} {bound}"
+
+    @contextmanager
+    def guarded(self, *conditions: str) -> Iterator[None]:
+        """What is loaded meanwhile is there only under these conditions."""
+        before, self.guards = self.guards, (*self.guards, *conditions)
+        yield
+        self.guards = before
+
+    def piece(self, place: Place, index: Index) -> str | None:
+        """Where the lanes of an index begin, if they lie side by side in 16 bytes that are whole there."""
+        if self.lanes == 1 or place.buffer.integer or place.offset % self.lanes:
+            return None
+        strides, flat = self.flats.get(tuple(index), ((), ""))
+        if flat and all(a == b or part == "0" for a, b, part in zip(strides, place.strides, index, strict=True)):
+            return self.bases[flat]
+        terms = [(part, step) for part, step in zip(index, place.strides, strict=True) if step and part != "0"]
+        moving = [(part, step) for part, step in terms if self.varies(part)]
+        rest = [(part, step) for part, step in terms if not self.varies(part)]
+        if len(moving) != 1 or moving[0][1] != 1 or moving[0][0] not in self.bases:
+            return None
+        if any(step % self.lanes for _, step in rest):
+            return None
+        return " + ".join([*(f"{part} * {step}" for part, step in rest), self.bases[moving[0][0]]])
+
     # ---------------------------------------------------------------- indices
     def flat(self, index: Index, shape: Shape) -> str:
         """The number of an element, row by row."""
+        base = self.piece(Place(NOWHERE, row_major(shape)), index)
+        if base is not None:
+            return self.counted(self.whole(base))
         terms = [
             part if step == 1 else f"{part} * {step}"
-            for part, size, step in zip(index, shape, (prod(shape[a + 1 :]) for a in range(len(shape))), strict=True)
+            for part, size, step in zip(index, shape, row_major(shape), strict=True)
             if size > 1
         ]
         return self.whole(" + ".join(terms)) if terms else "0"
@@ -168,11 +350,19 @@ class Source:
         """The index of an element by its number; the axes of `order`, the last of which is counted first."""
         found = ["0"] * len(shape)
         order = [axis for axis in (range(len(shape)) if order is None else order) if shape[axis] > 1]
-        step = prod(shape)
+        base = self.bases.get(flat) if order else None
+        if base is not None and shape[order[-1]] % self.lanes == 0:
+            found = self.split(base, shape, order)
+            found[order[-1]] = self.counted(found[order[-1]])
+            return found
+        step, strides = prod(shape), [0] * len(shape)
         for axis in order:
             step //= shape[axis]
+            strides[axis] = step
             part = flat if step == 1 else f"{flat} / {step}"
             found[axis] = self.whole(part if axis == order[0] else f"{part} % {shape[axis]}")
+        if base is not None:
+            self.flats[tuple(found)] = tuple(strides), flat
         return found
 
     def reshaped(self, index: Index, shape: Shape, into: Shape) -> list[str]:
@@ -184,13 +374,30 @@ class Source:
         return self.split(self.flat(index, shape), into)
 
     def at(self, place: Place, index: Index) -> str:
-        """An element of a place."""
+        """An element of a place; those of all lanes are read at once where they lie side by side."""
+        base = self.piece(place, index)
+        if base is not None and not any(map(self.varies, self.guards)):
+            return self.read_piece(place, base)
+        if any(step and self.varies(part) for part, step in zip(index, place.strides, strict=True)):
+            self.is_scattered |= 2 * BYTES * place.buffer.floats >= WIDTH[place.buffer.half] * self.total
         terms = [
             part if step == 1 else f"{part} * {step}"
             for part, step in zip(index, place.strides, strict=True)
             if step and part != "0"
         ]
         return self.read(place.buffer, place.offset, " + ".join(terms) or "0")
+
+    def read_piece(self, place: Place, base: str) -> str:
+        """The element of a lane, of those that are read at once."""
+        pointer, guard = self.pointer(place.buffer, place.offset), " && ".join(self.guards)
+        key = pointer, base, self.guards
+        if key not in self.loaded:
+            self.count += 1
+            name = self.loaded[key] = f"v{self.count}"
+            kind = place.buffer.half or ("anywhere" if place.buffer.role == "state" else "float")
+            get = f"ft_get_{kind}<{self.lanes}>({name}, {pointer} + {base});"
+            self.lines.append(f"float {name}[{self.lanes}]; {f'if ({guard}) ' if guard else ''}{get}")
+        return f"{self.loaded[key]}[lane]"
 
     def read(self, buffer: Buffer, offset: int, place: str) -> str:
         """An element of a buffer, as a float (or a whole number)."""
@@ -219,6 +426,11 @@ class Source:
         whole = np.asarray(numbers).dtype.kind in "iu"
         array = np.ascontiguousarray(numbers, np.int64 if whole else np.float32).reshape(-1)
         return self.pointer(self.low.constant(array))
+
+    def numbered(self, numbers: Any, part: str) -> str:
+        """A number of a constant list."""
+        array = np.ascontiguousarray(numbers, np.float32).reshape(-1)
+        return self.at(Place(self.low.constant(array), (1,)), [part])
 
     # ---------------------------------------------------------------- whole kernels
     def launch(self, out: Place, blocks: int, threads: int, prefix: str) -> Launch:
@@ -251,7 +463,15 @@ class Source:
         return "at"
 
     def store(self, out: Place, index: Index, value: str) -> str:
-        """The statement that stores a result."""
+        """The statement that stores a result: in a lane, for all of them to be stored at once after the last one."""
+        base = self.piece(out, index)
+        if base is not None:
+            self.count += 1
+            name = f"r{self.count}"
+            self.lines.append(f"float {name}[{self.lanes}];")
+            self.after.append(f"ft_put_{out.buffer.half or 'float'}<{self.lanes}>(out + {base}, {name});")
+            return f"{name}[lane] = {value};"
+        self.is_scattered |= self.lanes > 1
         terms = [
             part if step == 1 else f"{part} * {step}"
             for part, step in zip(index, out.strides, strict=True)
@@ -306,8 +526,8 @@ def _binary(src: Source, node: Node, index: Index) -> str:
 
 
 def _affine(src: Source, node: Node, index: Index) -> str:
-    scale, shift = (src.table(np.asarray(node.attrs[name], np.float32)) for name in ("scale", "shift"))
-    return f"({src.load(node.inputs[0], index)} * {scale}[{index[1]}] + {shift}[{index[1]}])"
+    scale, shift = (src.numbered(node.attrs[name], index[1]) for name in ("scale", "shift"))
+    return f"({src.load(node.inputs[0], index)} * {scale} + {shift})"
 
 
 def _view(src: Source, node: Node, index: Index) -> str:
@@ -324,27 +544,39 @@ def _slice(src: Source, node: Node, index: Index) -> str:
     starts = node.attrs["starts"]
     return src.load(
         node.inputs[0],
-        [src.whole(f"{part} + {start}") if start else part for part, start in zip(parts, starts, strict=True)],
+        [src.plus(part, start) for part, start in zip(parts, starts, strict=True)],
     )
 
 
 def _concat(src: Source, node: Node, index: Index) -> str:
     axis, place, end = node.attrs["axis"], 0, node.output.shape[node.attrs["axis"]]
     text = ""
+    passed: list[str] = []
     for value in node.inputs:
         size = value.shape[axis]
-        here = index[axis] if not place else src.whole(f"{index[axis]} - {place}")
-        loaded = src.load(value, [*index[:axis], here if size > 1 else "0", *index[axis + 1 :]])
+        here = src.plus(index[axis], -place)
         place += size
-        text += loaded if place == end else f"({index[axis]} < {place} ? {loaded} : "
+        inside = src.compared(index[axis], "<", place)
+        with src.guarded(*passed, *([inside] if place < end else [])):
+            loaded = src.load(value, [*index[:axis], here if size > 1 else "0", *index[axis + 1 :]])
+        passed.append(src.compared(index[axis], ">=", place))
+        text += loaded if place == end else f"({inside} ? {loaded} : "
     return f"({text}{')' * (len(node.inputs) - 1)})"
 
 
+def _chosen(src: Source, which: str, loads: Sequence[Callable[[], str]]) -> str:
+    """The load of this number."""
+    texts, last = [], len(loads) - 1
+    for at, load in enumerate(loads):
+        with src.guarded(f"{which} == {at}"):
+            texts.append(f"({which} == {at} ? {load()} : " if at < last else load())
+    return f"({''.join(texts)}{')' * last})"
+
+
 def _stack(src: Source, node: Node, index: Index) -> str:
-    axis, last = node.attrs["axis"], len(node.inputs) - 1
-    loaded = [src.load(value, [*index[:axis], *index[axis + 1 :]]) for value in node.inputs]
-    chosen = [f"({index[axis]} == {at} ? {text} : " if at < last else text for at, text in enumerate(loaded)]
-    return f"({''.join(chosen)}{')' * last})"
+    axis = node.attrs["axis"]
+    own = [*index[:axis], *index[axis + 1 :]]
+    return _chosen(src, index[axis], [partial(src.load, value, own) for value in node.inputs])
 
 
 def _pad(src: Source, node: Node, index: Index) -> str:
@@ -356,7 +588,8 @@ def _pad(src: Source, node: Node, index: Index) -> str:
         parts.append(src.whole(f"(int){src.table(np.asarray(sources, np.int64))}[{part}]"))
         if np.min(sources) < 0:
             inside.append(f"{parts[-1]} >= 0")
-    loaded = src.load(node.inputs[0], parts)
+    with src.guarded(*inside):
+        loaded = src.load(node.inputs[0], parts)
     return f"({' && '.join(inside)} ? {loaded} : {number(node.attrs['value'])})" if inside else loaded
 
 
@@ -366,12 +599,10 @@ def _mix(src: Source, node: Node, index: Index) -> str:
     for at, (written, read) in enumerate(node.attrs["taken"]):
         which[written], taken[written] = at, read
     channel = src.whole(f"(int){src.table(taken)}[{index[1]}]")
-    parts = [src.load(value, [index[0], channel, *index[2:]]) for value in node.inputs]
-    if len(parts) == 1:
-        return parts[0]
-    source, last = src.whole(f"(int){src.table(which)}[{index[1]}]"), len(parts) - 1
-    chosen = [f"({source} == {at} ? {text} : " if at < last else text for at, text in enumerate(parts)]
-    return f"({''.join(chosen)}{')' * last})"
+    loads = [partial(src.load, value, [index[0], channel, *index[2:]]) for value in node.inputs]
+    if len(loads) == 1:
+        return loads[0]()
+    return _chosen(src, src.whole(f"(int){src.table(which)}[{index[1]}]"), loads)
 
 
 def _gather(src: Source, node: Node, index: Index) -> str:
@@ -380,8 +611,8 @@ def _gather(src: Source, node: Node, index: Index) -> str:
     lead = node.output.shape[:-1]
     own = src.reshaped(index[:-1], lead, ids.shape)
     rows = src.low.weights(table)
-    row = src.whole(f"(int){src.at(place, own)}")
-    loaded = src.read(rows, 0, f"{row} * {table.shape[1]} + {index[-1]}")
+    row = src.whole(f"ft_row({src.at(place, own)}, {table.shape[0]}, {src.writable(src.low.outside())})")
+    loaded = src.at(Place(rows, row_major(table.shape)), [row, index[-1]])
     return loaded if node.attrs["zero"] == -1 else f"({row} == {node.attrs['zero']} ? 0.0f : {loaded})"
 
 
@@ -402,7 +633,8 @@ def _label(src: Source, node: Node, index: Index) -> str:
     lead = x.shape[:-1]
     label = src.whole(f"(int){src.load(labels, src.reshaped(index[:-1], lead, labels.shape))}")
     counted = f"{label} >= 0 && {label} < {x.shape[-1]} && {label} != {node.attrs['ignored']}"
-    loaded = src.load(x, [*index[:-1], label if x.shape[-1] > 1 else "0"])
+    with src.guarded(counted):
+        loaded = src.load(x, [*index[:-1], label if x.shape[-1] > 1 else "0"])
     return f"({counted} ? {loaded} : 0.0f)"
 
 

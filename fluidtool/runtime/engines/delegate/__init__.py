@@ -51,6 +51,7 @@ class DelegatedRegion:
     memory: int
     call: Call
     runs_to_pay: int = 0
+    marks_ids: bool = False
 
     @property
     def lods(self) -> Mapping[str, list[list[int]]]:

@@ -107,6 +107,11 @@ class NativeRegion:
         frames[0].lock.acquire()
         return frames[0]
 
+    @property
+    def marks_ids(self) -> bool:
+        """Its marks are looked at before the call returns."""
+        return False
+
     def run(
         self, given: Mapping[str, Any], watch: Watch | None = None, lods: Mapping[str, Lod] | None = None
     ) -> dict[str, Any]:

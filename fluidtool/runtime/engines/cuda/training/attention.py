@@ -27,10 +27,9 @@ from fluidtool.runtime.engines.cuda.lowering import (
     factor_of,
     lowers,
     products,
-    softmax,
-    threads_for,
 )
-from fluidtool.runtime.engines.cuda.sources import Source, number
+from fluidtool.runtime.engines.cuda.rows import softmax
+from fluidtool.runtime.engines.cuda.sources import Source, number, threads_for
 from fluidtool.runtime.graph.importers.registry import ADD
 from fluidtool.runtime.graph.ir import NONE, Graph, Node, Shape, Value
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from threading import Lock
@@ -10,8 +11,10 @@ from typing import Any
 import numpy as np
 
 from fluidtool import locks
+from fluidtool.distribute.collective.engines import joins_graphs
 from fluidtool.errors import NEEDS_LESS, FluidError, OutOfMemoryError
-from fluidtool.ir import Operator
+from fluidtool.ir import Operator, Program
+from fluidtool.ir.collectives import uses_rings
 from fluidtool.ops.context import Device
 from fluidtool.records import dataclass
 from fluidtool.runtime.engines.cuda.arena import lay_out
@@ -47,16 +50,20 @@ class CudaStep:
     drawn: Any  # where each drawing begins
     kept: tuple[Any, ...]  # what library calls know by its address alone
     memory: int
-    checks: Work | None  # of ids that must be within bounds
+    bounds: tuple[Bound, ...]  # of ids
+    checks: Work | None  # of those on the GPU
     flags: Any  # which of them are not
     lock: Lock = field(default_factory=locks.lock)  # of its memory
 
-    def run(self, given: Mapping[str, Any], generator: Generators) -> dict[str, Any] | None:
-        """The outputs (fresh arrays), after the states have changed; None, and nothing has changed, if an id is out of range."""
+    def run(self, given: Mapping[str, Any], generator: Generators, on_host: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The outputs (fresh arrays), after the states have changed; None, and nothing has changed, if an id is out of range.
+
+        Nobody waits for ids that are `on_host`, too.
+        """
         with self.lock, self.device.active():
             for name, array in self.inputs.items():
                 put(array, given[name])
-            if not self._within_bounds():
+            if not self._within_bounds(on_host):
                 return None
             if self.draws:
                 self.drawn.set(np.array([beginning(generator(each.seed), each) for each in self.draws], np.int64))
@@ -70,14 +77,24 @@ class CudaStep:
         with self.device.active():
             return same_memory(self.device.xp, array)
 
-    def _within_bounds(self) -> bool:
+    def _within_bounds(self, on_host: Mapping[str, Any]) -> bool:
         if self.checks is None:
             return True
+        if all([bound.name in on_host for bound in self.bounds]):
+            return all([are_within(bound, on_host[bound.name]) for bound in self.bounds])
         self.checks.run()
         outside = bool(self.device.host(self.flags).any())
         if outside:
             self.flags.fill(0)
         return not outside
+
+
+def are_within(bound: Bound, ids: Any) -> bool:
+    """Whether all ids, which the host has, are rows of their table, or are ignored."""
+    if int(ids.min()) >= 0 and int(ids.max()) < bound.rows:
+        return True
+    wrong = (ids < 0) | (ids >= bound.rows)
+    return not (wrong if bound.ignored is None else wrong & (ids != bound.ignored)).any()
 
 
 def beginning(generator: np.random.Generator, draw: Draw) -> list[int]:
@@ -95,6 +112,17 @@ class StepCompiler:
     libraries: frozenset[str]
     opened: Libraries
     half: str = ""
+
+    @property
+    def room(self) -> int:
+        """A quarter of the GPU's memory."""
+        with self.device.active():
+            _, total = self.device.xp.cuda.runtime.memGetInfo()
+        return int(total) // 4
+
+    def takes_program(self, program: Program) -> bool:
+        """Whether steps of a program may be graphs: not if it sums over GPUs itself, unless FLUIDTOOL_NCCL=1."""
+        return joins_graphs(os.environ) or not uses_rings(program)
 
     def takes(self, op: Operator) -> bool:
         """Whether an operator may have a place in a step."""
@@ -159,22 +187,22 @@ class StepCompiler:
             arrays = {**fixed, **owned}
             arrays |= {buffer: inputs[value] for value, buffer in lowered.inputs.items()}
             arrays |= {buffer: results[name] for name, buffer in lowered.outputs.items()}
-            work = work_of(lowered.calls, arrays, arena, offsets, device, self.opened)
-            checks, flags = self._checks(built.bounds, lowered, arrays)
+            work = work_of(lowered.calls, lowered.results, arrays, arena, offsets, device, self.opened)
+            bounds, checks, flags = self._checks(built.bounds, lowered, arrays)
         copied = {value.name: array for value, array in inputs.items() if value not in rows}
         return CudaStep(
             device, lowered.calls, work, copied, results, built.lods, built.shapes, built.draws, drawn,
-            (arena, *fixed.values(), *owned.values()), needed, checks, flags,
+            (arena, *fixed.values(), *owned.values()), needed, bounds, checks, flags,
         )  # fmt: skip
 
     def _checks(
         self, bounds: Sequence[Bound], lowered: LoweredStep, arrays: Mapping[Buffer, Any]
-    ) -> tuple[Work | None, Any]:
-        """What looks for ids out of range among the inputs, and where it notes them."""
+    ) -> tuple[tuple[Bound, ...], Work | None, Any]:
+        """The bounds of ids among the inputs, what looks for those beyond, and where it notes them."""
         ids = {value.name: buffer for value, buffer in lowered.inputs.items()}
         read = [bound for bound in bounds if bound.name in ids]
         if not read:
-            return None, None
+            return (), None, None
         buffer = Buffer(2 * len(read), "output", integer=True)
         flags = self.device.xp.zeros(len(read), np.int64)
         parts = [read[start : start + MOST_CHECKED] for start in range(0, len(read), MOST_CHECKED)]
@@ -182,7 +210,9 @@ class StepCompiler:
         for number, part in enumerate(parts):
             own = Pointer(buffer, number * MOST_CHECKED)
             calls.append(check(part, [ids[bound.name] for bound in part], own))
-        return work_of(tuple(calls), {**arrays, buffer: flags}, None, {}, self.device, self.opened), flags
+        nothing = (None,) * len(calls)
+        work = work_of(tuple(calls), nothing, {**arrays, buffer: flags}, None, {}, self.device, self.opened)
+        return tuple(read), work, flags
 
 
 def same_memory(xp: Any, array: Any) -> Any:

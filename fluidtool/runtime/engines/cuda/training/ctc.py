@@ -10,9 +10,9 @@ import numpy as np
 
 from fluidtool.ir import Operator
 from fluidtool.runtime.engines.cuda.calls import Buffer, Place
-from fluidtool.runtime.engines.cuda.lowering import Lowering, lowers, threads_for
+from fluidtool.runtime.engines.cuda.lowering import Lowering, lowers
 from fluidtool.runtime.engines.cuda.sequences import of_sequences
-from fluidtool.runtime.engines.cuda.sources import Source, number
+from fluidtool.runtime.engines.cuda.sources import Source, number, threads_for
 from fluidtool.runtime.engines.cuda.training.building import StepBuilder, imports_step
 from fluidtool.runtime.engines.cuda.training.forward import literal
 from fluidtool.runtime.engines.cuda.training.sequences import taken

@@ -19,55 +19,15 @@ from fluidtool.runtime.engines.cuda.calls import (
 )
 from fluidtool.runtime.engines.cuda.convolutions import takes_halves
 from fluidtool.runtime.engines.cuda.lowering import Lowering, lowers, matrices_of, matrix_of, need_cublaslt, need_cudnn
-from fluidtool.runtime.engines.cuda.sources import THREADS, Source
+from fluidtool.runtime.engines.cuda.sources import BUSY, THREADS, Source
 from fluidtool.runtime.engines.cuda.training.building import Bound, Rows, RowUpdate, Rule, Update
 from fluidtool.runtime.engines.cuda.training.forward import PLACES
 from fluidtool.runtime.engines.cupy.kernels import MULTIPLIER, PCG64, parts
 from fluidtool.runtime.graph.importers.registry import ADD
 from fluidtool.runtime.graph.ir import NONE, RELU, Graph, Node, Value
 
-BUSY = 1 << 16  # threads that keep a GPU busy
-TURNS = 32  # elements that each thread adds at least
 POINTERS = 400  # arguments of a kernel, of which 4 KiB are allowed
 EACH = 4  # elements of a state that each thread changes
-
-
-# ---------------------------------------------------------------- sums
-@lowers("sums")
-def _sums(low: Lowering, node: Node) -> None:
-    sums(low, node.inputs[0], node.attrs["kept"], node.output, low.new(node.output))
-
-
-def sums(low: Lowering, x: Value, kept: Sequence[int], result: Value, out: Place) -> None:
-    """Sums over the axes that are not kept: by many threads for each, then over what those have found, always in one order."""
-    rest = [axis for axis in range(len(x.shape)) if axis not in kept]
-    count, columns = prod(x.shape[axis] for axis in rest), prod(result.shape)
-    shares = min(-(-count // TURNS), max(1, BUSY // columns))
-    src = Source(low)
-    partial = Value(f"shares of {result.name}", (shares, columns)) if shares > 1 else result
-    place = low.new(partial) if shares > 1 else out
-    at = src.thread(shares * columns)
-    part, column = src.whole(f"{at} / {columns}"), src.whole(f"{at} % {columns}")
-    own = src.split(column, result.shape)
-
-    def element() -> str:
-        index = ["0"] * len(x.shape)
-        for axis, text in zip(kept, own, strict=True):
-            index[axis] = text
-        for axis, text in zip(rest, src.split("i", tuple(x.shape[axis] for axis in rest)), strict=True):
-            index[axis] = text
-        return f"total += {src.load(x, index)};"
-
-    src.lines += [
-        "float total = 0.0f;",
-        f"for (int i = {part}; i < {count}; i += {shares}) {{ {src.within(element)} }}",
-    ]
-    index = [part if shares > 1 else "0", column] if shares > 1 else own
-    src.lines.append(src.store(place, index, "total"))
-    low.calls.append(src.launch(place, -(-shares * columns // THREADS), THREADS, "sums"))
-    if shares > 1:
-        flat = Value(result.name, (columns,))
-        sums(low, partial, (1,), flat, Place(out.buffer, (1,), out.offset))
 
 
 # ---------------------------------------------------------------- products
@@ -454,11 +414,20 @@ def _together(low: Lowering, rule: Rule, updates: Sequence[Update]) -> Launch:
         cases.append(f"if (block < {block}) {{ {chosen} count = {count}; block -= {start}; }}")
     written = [f"float* {name}_;" for name in rule.states]
     read = [f"const float* {name}_;" for name in (*gradient, *rule.numbers)]
-    changed = " ".join(f"{name}_[i] = {name};" for name in rule.states)
-    loaded = " ".join(
-        f"{'float' if name in rule.states else 'const float'} {name} = {name}_[i];"
-        for name in (*rule.states, *gradient)
+    arrays = (*rule.states, *gradient)
+
+    def changed(element: str) -> str:
+        """Statements for one element of each array."""
+        kinds = [
+            f"{'float' if name in rule.states else 'const float'} {name} = {element.format(name)};" for name in arrays
+        ]
+        return " ".join([*kinds, rule.text, *(f"{element.format(name)} = {name};" for name in rule.states)])
+
+    alone, lane = changed("{}_[i]"), changed("{}_each[k]")
+    gotten = " ".join(
+        f"float {name}_each[{EACH}]; ft_get_anywhere<{EACH}>({name}_each, {name}_ + first);" for name in arrays
     )
+    put = " ".join(f"ft_put_anywhere<{EACH}>({name}_ + first, {name}_each);" for name in rule.states)
     single = " ".join(f"const float {name} = {name}_[0];" for name in rule.numbers)
     arguments = ", ".join(
         f"{'' if name in rule.states else 'const '}float* {name}{number}"
@@ -469,9 +438,12 @@ def _together(low: Lowering, rule: Rule, updates: Sequence[Update]) -> Launch:
         f"({arguments})\n{{\n    {' '.join(written + read)} int block = blockIdx.x, count;\n    "
         + "\n    else ".join(cases)
         + f"\n    else return;\n    {single}\n"
-        f"    for (int k = 0; k < {EACH}; k++) {{\n"
-        f"        const int i = (block * {EACH} + k) * {THREADS} + threadIdx.x;\n"
-        f"        if (i < count) {{ {loaded} {rule.text} {changed} }}\n    }}\n}}\n"
+        f"    const int first = (block * {THREADS} + threadIdx.x) * {EACH};\n"
+        f"    if (first >= count) return;\n"
+        f"    if (first > count - {EACH}) {{\n"
+        f"        for (int i = first; i < count; i++) {{ {alone} }}\n"
+        f"        return;\n    }}\n"
+        f"    {gotten}\n#pragma unroll\n    for (int k = 0; k < {EACH}; k++) {{ {lane} }}\n    {put}\n}}\n"
     )
     name = f"update_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
     source = f'extern "C" __global__ void __launch_bounds__({THREADS}) {name}{text}'

@@ -8,6 +8,7 @@ from math import prod
 from fluidtool.records import dataclass
 from fluidtool.runtime.engines.cuda.calls import Buffer, Call, Place, row_major
 from fluidtool.runtime.engines.cuda.lowering import LARGEST, Lowering
+from fluidtool.runtime.engines.cuda.training import reductions
 from fluidtool.runtime.engines.cuda.training.attention import with_attention
 from fluidtool.runtime.engines.cuda.training.building import BuiltStep
 from fluidtool.runtime.engines.cuda.training.counters import COUNTED, store_counters
@@ -17,15 +18,21 @@ from fluidtool.runtime.engines.cuda.training.updates import stored
 from fluidtool.runtime.graph.importers.registry import need
 from fluidtool.runtime.graph.ir import Graph, Value
 
+LOWERING = (reductions,)
+"""The modules that lower further kinds of nodes."""
+
 
 @dataclass(frozen=True, slots=True)
 class LoweredStep:
-    """The calls of a training step, and the buffers of its inputs, its states by name, and its outputs by name."""
+    """The calls of a training step, the value that each computes, and the buffers of its inputs, its states by name, and its
+    outputs by name.
+    """
 
     calls: tuple[Call, ...]
     inputs: Mapping[Value, Buffer]
     states: Mapping[str, Buffer]
     outputs: Mapping[str, Buffer]
+    results: tuple[Value | None, ...] = ()
 
 
 def lower_step(
@@ -74,4 +81,5 @@ def lower_step(
     update(low, step.updates)
     update(low, [stored(states[name], value) for name, value in step.stores.items() if not value.integer])
     store_counters(low, [(states[name], value) for name, value in step.stores.items() if value.integer])
-    return LoweredStep(tuple(low.calls), inputs, owned, dict(zip(wanted, outputs, strict=True)))
+    low.name_calls(None)
+    return LoweredStep(tuple(low.calls), inputs, owned, dict(zip(wanted, outputs, strict=True)), tuple(low.results))

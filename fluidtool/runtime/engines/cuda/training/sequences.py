@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from fluidtool.ir import Operator
-from fluidtool.runtime.engines.cuda.lowering import Lowering, lowers, threads_for
+from fluidtool.runtime.engines.cuda.lowering import Lowering, lowers
 from fluidtool.runtime.engines.cuda.sequences import of_sequences
-from fluidtool.runtime.engines.cuda.sources import EXPRESSIONS, THREADS, Index, Source
+from fluidtool.runtime.engines.cuda.sources import EXPRESSIONS, THREADS, Index, Source, threads_for
 from fluidtool.runtime.engines.cuda.training.building import STEP_IMPORTERS, StepBuilder, imports_step
 from fluidtool.runtime.graph.importers.registry import IMPORTERS, need
 from fluidtool.runtime.graph.importers.sequences import offsets_of, owners
@@ -191,11 +191,13 @@ def _sequence_concat_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> Non
 # ---------------------------------------------------------------- kernels of rows
 def _taken(src: Source, node: Node, index: Index) -> str:
     row = src.whole(f"(int){src.table(node.attrs['rows'])}[{index[0]}]")
-    loaded = src.load(node.inputs[0], [row if node.inputs[0].shape[0] > 1 else "0", *index[1:]])
+    has_none = np.min(node.attrs["rows"]) < 0
+    with src.guarded(*([f"{row} >= 0"] if has_none else [])):
+        loaded = src.load(node.inputs[0], [row if node.inputs[0].shape[0] > 1 else "0", *index[1:]])
     divisors = node.attrs["divisors"]
     if divisors is not None:
         loaded = f"{loaded} / {src.table(np.asarray(divisors, np.float32))}[{index[0]}]"
-    return f"({row} < 0 ? 0.0f : {loaded})" if np.min(node.attrs["rows"]) < 0 else f"({loaded})"
+    return f"({row} >= 0 ? {loaded} : 0.0f)" if has_none else f"({loaded})"
 
 
 EXPRESSIONS["taken"] = _taken

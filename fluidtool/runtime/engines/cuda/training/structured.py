@@ -8,9 +8,9 @@ from typing import Any
 
 from fluidtool.ir import Operator
 from fluidtool.runtime.engines.cuda.calls import Buffer, Place
-from fluidtool.runtime.engines.cuda.lowering import Lowering, lowers, threads_for
+from fluidtool.runtime.engines.cuda.lowering import Lowering, lowers
 from fluidtool.runtime.engines.cuda.sequences import of_sequences
-from fluidtool.runtime.engines.cuda.sources import Source
+from fluidtool.runtime.engines.cuda.sources import Source, threads_for
 from fluidtool.runtime.engines.cuda.training.building import StepBuilder, imports_step
 from fluidtool.runtime.graph.importers.registry import need
 from fluidtool.runtime.graph.importers.sequences import offsets_of

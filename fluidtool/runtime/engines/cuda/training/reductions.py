@@ -1,0 +1,131 @@
+"""Sums over any axes: shares of them by many threads, then over the shares, always in one order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from fluidtool.records import dataclass
+from fluidtool.runtime.engines.cuda import sources
+from fluidtool.runtime.engines.cuda.calls import Place
+from fluidtool.runtime.engines.cuda.lowering import Lowering, lowers
+from fluidtool.runtime.engines.cuda.rows import HOW, WARP, Rows, in_rows, reduce_rows
+from fluidtool.runtime.engines.cuda.sources import THREADS, Source
+from fluidtool.runtime.graph.ir import Node, Shape, Value
+
+TURNS = 32  # elements that each thread adds at least
+
+
+@lowers("sums")
+def _sums(low: Lowering, node: Node) -> None:
+    x, kept, out = node.inputs[0], node.attrs["kept"], low.new(node.output)
+    steps = low.strides_of(x)
+    rest = sorted((axis for axis in range(len(x.shape)) if axis not in kept), key=lambda axis: -steps[axis])
+    inner = min((axis for axis in range(len(x.shape)) if x.shape[axis] > 1), key=steps.__getitem__, default=-1)
+    sums = Sums(low, x, tuple(kept), tuple(rest), node.output.shape, out)
+    if inner in kept:
+        sums.by_column(sorted(range(len(kept)), key=lambda at: -steps[kept[at]]))
+    else:
+        sums.by_row()
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Sums:
+    """Sums of a value over `rest`, its other axes in the order of memory; `shape` is what the result keeps."""
+
+    low: Lowering
+    x: Value
+    kept: tuple[int, ...]
+    rest: tuple[int, ...]
+    shape: Shape
+    out: Place
+
+    @property
+    def count(self) -> int:
+        """The elements of a sum."""
+        return prod(self.x.shape[axis] for axis in self.rest)
+
+    @property
+    def columns(self) -> int:
+        """The sums."""
+        return prod(self.shape)
+
+    def element(self, src: Source, own: Sequence[str], number: str) -> str:
+        """The element of a sum, by the index of the sum and by its number."""
+        index = ["0"] * len(self.x.shape)
+        for axis, text in zip(self.kept, own, strict=True):
+            index[axis] = text
+        for axis, text in zip(
+            self.rest, src.split(number, tuple(self.x.shape[axis] for axis in self.rest)), strict=True
+        ):
+            index[axis] = text
+        return src.load(self.x, index)
+
+    def by_column(self, order: Sequence[int]) -> None:
+        """Sums that lie side by side: threads add every so many rows of them. order: of the axes that are kept."""
+        for lanes in self.low.lanes():
+            if self.columns % lanes:
+                continue
+            shares = min(-(-self.count // TURNS), max(1, sources.BUSY * lanes // self.columns))
+            place = self.out if shares == 1 else Place(self.low.room((shares, self.columns)), (self.columns, 1))
+            src = self._columns(lanes, shares, place, order)
+            if lanes == 1 or not src.is_scattered:
+                threads = shares * self.columns // lanes
+                self.low.calls.append(src.launch(place, -(-threads // THREADS), THREADS, "sums"))
+                break
+        if shares > 1:
+            self._over_shares(Place(place.buffer, (1, self.columns)), shares, order)
+
+    def _columns(self, lanes: int, shares: int, place: Place, order: Sequence[int]) -> Source:
+        src, pieces = Source(self.low), self.columns // lanes
+        src.total = self.count * self.columns
+        at = src.thread(shares * pieces)
+        part, first = src.whole(f"{at} / {pieces}"), src.whole(f"{at} % {pieces} * {lanes}")
+        lane = "lane" if lanes > 1 else "0"
+
+        def added(column: str) -> str:
+            return f"total[{lane}] += {self.element(src, src.split(column, self.shape, order), 'i')};"
+
+        def stored(column: str) -> str:
+            index = src.split(column, self.shape, order) if shares == 1 else [part, column]
+            return src.store(place, index, f"total[{lane}]")
+
+        each = src.side_by_side(lanes, first, added)
+        src.lines += [
+            f"float total[{lanes}];",
+            f"for (int lane = 0; lane < {lanes}; lane++) total[lane] = 0.0f;",
+            f"#pragma unroll 4\n    for (int i = {part}; i < {self.count}; i += {shares}) {{ {each} }}",
+        ]
+        src.lines.append(src.side_by_side(lanes, first, stored))
+        return src
+
+    def by_row(self) -> None:
+        """Sums whose elements lie side by side: a warp or a block adds a share of them."""
+        most = max(1, min(self.count // (TURNS * WARP), sources.BUSY // (self.columns * WARP)))
+        shares = next(share for share in range(most, 0, -1) if self.count % share == 0)
+        each = self.count // shares
+        place = self.out if shares == 1 else Place(self.low.room((self.columns, shares)), (shares, 1))
+
+        def write(kernel: Rows) -> None:
+            src = kernel.src
+            column, share = (src.whole(text) for text in (f"row / {shares}", f"row % {shares}"))
+            own = src.split(column, self.shape)
+
+            def value(part: str) -> str:
+                return self.element(src, own, src.flat([share, part], (shares, each)))
+
+            src.lines.append("float total = 0.0f;")
+            kernel.first(value, "total += v;")
+            kernel.joined("total", "({a} + {b})")
+            index = own if shares == 1 else [column, share]
+            src.lines.append(f"if (me == 0) {{ {src.store(place, index, 'total')} }}")
+
+        in_rows(self.low, place, self.columns * shares, each, "sums", write)
+        if shares > 1:
+            self._over_shares(place, shares)
+
+    def _over_shares(self, place: Place, shares: int, order: Sequence[int] | None = None) -> None:
+        """The sums of the shares, [sums, shares]."""
+        partial = Value("shares", (self.columns, shares))
+        self.low.places[partial] = place
+        reduce_rows(self.low, partial, (self.columns, shares), HOW[0], (self.out, self.shape, "total"), order)
