@@ -14,10 +14,16 @@ from tests.gpu.standin.kernels import COMPILER, NO_COMPILER
 
 
 @pytest.fixture(autouse=True)
-def _as_nothing_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What computes is the default, unless a test says something else."""
-    for name in ("FLUIDTOOL_CUDA", "FLUIDTOOL_CUDA_PRECISION", "FLUIDTOOL_NCCL"):
-        monkeypatch.delenv(name, raising=False)
+def _as_nothing_is_set() -> Iterator[None]:
+    """What computes is the default, unless a test says something else; threads compute several elements of small arrays, too.
+
+    By a patch of its own: that of a test ends before the stand-in goes, whose modules it may have changed.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("FLUIDTOOL_CUDA", "FLUIDTOOL_CUDA_PRECISION", "FLUIDTOOL_NCCL"):
+            patch.delenv(name, raising=False)
+        patch.setattr(sources, "ENOUGH", 1)
+        yield
 
 
 @pytest.fixture
@@ -41,9 +47,3 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[CudaStep]:
 
     monkeypatch.setattr(CudaStep, "run", noted)
     return found
-
-
-@pytest.fixture(autouse=True)
-def few_threads_suffice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Threads compute several elements even where arrays are as small as those of tests."""
-    monkeypatch.setattr(sources, "ENOUGH", 1)
