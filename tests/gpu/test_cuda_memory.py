@@ -13,8 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fluidtool.runtime.engines.cuda.calls import Buffer, Place, row_major
+from fluidtool.runtime.engines.cuda.training import sequences  # noqa: F401  (what lowers rows that are taken)
 from fluidtool.runtime.graph.importers.registry import ADD
-from fluidtool.runtime.graph.ir import Node, Value
+from fluidtool.runtime.graph.ir import Node, UnsupportedError, Value
 from tests.gpu.test_cuda_lanes import binary, computed, exp, rounded, some
 
 LIMITS = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -81,3 +82,23 @@ def test_rows_of_any_length(rows: int, count: int, half: str, kind: str) -> None
     assert np.isfinite(found).all()
     if kind == "reduce":
         np.testing.assert_allclose(found[:, 0], np.exp(array).max(1), rtol=1e-2 if half else 1e-6)
+
+
+@pytest.mark.parametrize(("count", "fits"), [(511, True), (512, False)])
+def test_kernels_take_as_many_arrays_as_cuda_allows(count: int, fits: bool) -> None:
+    parts = [Value(f"x{number}", (1, 1)) for number in range(count)]
+    whole = Node("concat", parts, Value("whole", (1, count)), {"axis": 1})
+    arrays = {part: np.full((1, 1), number, np.float32) for number, part in enumerate(parts)}
+    if fits:
+        assert computed(arrays, [whole])[0].tolist() == [list(range(count))]
+    else:
+        with pytest.raises(UnsupportedError, match="more than 511 arrays in one kernel"):
+            computed(arrays, [whole])
+
+
+def test_rows_that_are_not_there_are_not_read() -> None:
+    x, array = Value("x", (3, 8)), some(3, 8)
+    attrs = {"rows": np.array([-1, 2, -1, 0]), "divisors": None}
+    found, (kernel,) = computed({x: array}, [Node("taken", [x], Value("y", (4, 8)), attrs)])
+    np.testing.assert_array_equal(found, np.stack([np.zeros(8), array[2], np.zeros(8), array[0]]))
+    assert ">= 0) ft_get_float<4>" in kernel.source

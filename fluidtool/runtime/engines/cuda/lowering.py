@@ -41,7 +41,7 @@ NARROW = frozenset(EXPRESSIONS) | {
 }  # fmt: skip
 """Nodes whose results are kept in halves, where memory has those."""
 PIECE = 8  # halves of 16 bytes
-LARGEST = 2**31 - 1  # elements that an index of 32 bits reaches
+LARGEST = 2**31 - 4096  # elements that an index of 32 bits reaches, also that of a thread or a turn after the last one
 
 
 @dataclass(frozen=True, slots=True)

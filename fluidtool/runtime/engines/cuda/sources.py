@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from fluidtool.runtime.engines.cuda.calls import BYTES, Buffer, Launch, Place, Pointer, row_major
-from fluidtool.runtime.graph.importers.registry import ALONE, PRELU
+from fluidtool.runtime.graph.importers.registry import ALONE, PRELU, need
 from fluidtool.runtime.graph.ir import Activation, Node, Shape, Value
 
 THREADS = 256
@@ -27,6 +27,7 @@ ENOUGH = 1 << 15  # threads that are at least left when each computes several el
 Index = Sequence[str]
 IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 NOWHERE = Buffer(0)
+MOST_POINTERS = 512  # of a kernel, whose arguments take at most 4 KiB
 WIDTH = {"": 4, "fp16": 2, "bf16": 2}  # bytes of an element
 
 PRELUDE = r"""
@@ -434,7 +435,8 @@ class Source:
 
     # ---------------------------------------------------------------- whole kernels
     def launch(self, out: Place, blocks: int, threads: int, prefix: str) -> Launch:
-        """The kernel; the place of its results is its last argument."""
+        """The kernel; the place of its results is its last argument. Raises UnsupportedError for too many arguments."""
+        need(len(self.pointers) < MOST_POINTERS, f"more than {MOST_POINTERS - 1} arrays in one kernel")
         arguments = [
             f"{'' if name in self.changed else 'const '}{kind_of(buffer)}* {name}"
             for (buffer, _), name in self.pointers.items()
