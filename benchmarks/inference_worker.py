@@ -32,8 +32,13 @@ def arena(model: Any) -> int | None:
     from fluidtool.runtime.engines.native.region import NativeRegion
     from fluidtool.runtime.partition import Region
 
-    work = model.executor.plan(model.program, model.fetches, True).block(0).work
-    specializations = [each for item in work if isinstance(item, Region) for each in item.specializations.kept.values()]
+    if model.start is not None:
+        specializations = list(model.start.regions.values())
+    else:
+        regions = model.executor.plan(model.program, model.fetches, True).block(0).work
+        specializations = [
+            each for item in regions if isinstance(item, Region) for each in item.specializations.kept.values()
+        ]
     sizes = [each.frames[0].arena.nbytes for each in specializations if isinstance(each, NativeRegion)]
     return sum(sizes) if sizes else None
 
@@ -78,4 +83,5 @@ def main() -> None:
         print(json.dumps(milliseconds(runs, int(line))), flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import fluidtool
+from benchmarks.inference_worker import arena
 from fluidtool import fluid, starts
 from fluidtool.errors import FeedError, FluidError, OperatorError, UnreadableError
 from fluidtool.model import Model
@@ -194,6 +195,16 @@ def test_another_number_of_threads_has_a_start_of_its_own(model: Path, monkeypat
     started = fluidtool.load(model)
     outputs(started, {"x": batch()})
     assert started.start is None
+
+
+def test_a_benchmark_finds_the_arena_without_opening_the_model(model: Path) -> None:
+    kept(model, {"x": batch()})
+    opened, started = fluidtool.load(model, need_parameters=False), fluidtool.load(model)
+    for each in (opened, started):
+        outputs(each, {"x": batch()})
+    assert started.start is not None
+    assert arena(started) == arena(opened) != 0
+    assert started.start is not None
 
 
 def test_the_workflow_says_what_computed(model: Path) -> None:
