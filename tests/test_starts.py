@@ -519,7 +519,7 @@ def process(code: str, home: Path) -> subprocess.Popen[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("code", "most"), [(PLAIN, 36), (COMMAND, 85)], ids=["library", "command"])
+@pytest.mark.parametrize(("code", "most"), [(PLAIN, 36), (COMMAND, 86)], ids=["library", "command"])
 def test_a_start_imports_little(home: Path, code: str, most: int) -> None:
     (first, all_of_it), (second, little) = [process(code, home).communicate(timeout=120) for _ in range(2)]
     assert first == second != ""
