@@ -80,8 +80,8 @@ def test_another_format_is_refused(tmp_path: Path) -> None:
         (np.array([1.0, 2.0], "float32"), "", 0.0),
         (np.array([1.0, 2.5], "float32"), "", 0.5),
         (np.array([1.0, np.nan], "float32"), "", float("inf")),
-        (np.array([1.0, 2.0]), "float64 [2], expected float32 [2]", 0.0),
-        (np.array([[1.0, 2.0]], "float32"), "float32 [1, 2], expected float32 [2]", 0.0),
+        (np.array([1.0, 2.0]), "float64 (2,), expected float32 (2,)", 0.0),
+        (np.array([[1.0, 2.0]], "float32"), "float32 (1, 2), expected float32 (2,)", 0.0),
     ],
 )
 def test_what_a_comparison_says(found: Any, fault: str, difference: float) -> None:
