@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import statistics
 import subprocess
@@ -25,6 +26,7 @@ import fluidtool
 ROOT = Path(__file__).parent.parent
 LEAST, MOST = 3, 400  # runs in a burst
 LONG = 1000.0  # milliseconds of a run that may be alone in a burst
+ERROR = re.compile(r"[\w.]*(Error|Exception|Exit)\b")  # how the message of an exception begins
 SELDOM = 3  # a rare engine takes part in each so many-th round
 
 
@@ -116,7 +118,8 @@ class Worker:
         self.process.wait()
         self.complaints.seek(0)
         said = self.complaints.read().strip().splitlines()
-        raise Absent(said[-1] if said else f"exit code {self.process.returncode}")
+        errors = [line for line in said if ERROR.match(line)]  # what follows its first line may be advice
+        raise Absent((errors or said or [f"exit code {self.process.returncode}"])[-1])
 
     def pause(self) -> None:
         self.process.send_signal(signal.SIGSTOP)

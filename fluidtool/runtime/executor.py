@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -206,13 +207,9 @@ class Executor:
         try:
             elsewhere = may_be_elsewhere()
             if observer is None:
-
-                def repeat(given: Mapping[str, Any]) -> object:
-                    with self.device.active():
-                        return self._run_steps(
-                            program, plan, given, fetch, scope, None, optional, generator, communicators
-                        )
-
+                repeat = None
+                if self.device is not NUMPY:  # where runs go on before anybody knows whether ids were in range
+                    repeat = partial(self._repeat, program, plan, fetch, scope, optional, generator, communicators)
                 values = run_straight(plan, feed, scope, self.device, not elsewhere, repeat)
                 if values is not None:
                     _raise_failed(scope)
@@ -226,6 +223,21 @@ class Executor:
             if failure is None:
                 raise
             raise failure from error
+
+    def _repeat(
+        self,
+        program: Program,
+        plan: Plan,
+        fetch: Sequence[str],
+        scope: Scope,
+        optional: Collection[str],
+        generator: np.random.Generator | None,
+        communicators: Communicators | None,
+        feed: Mapping[str, Any],
+    ) -> None:
+        """Run a feed once more, one step after another, for the error of the operator that fails."""
+        with self.device.active():
+            self._run_steps(program, plan, feed, fetch, scope, None, optional, generator, communicators)
 
     def _run_steps(
         self,

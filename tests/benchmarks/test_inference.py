@@ -152,6 +152,8 @@ def test_an_engine_that_cannot_run_a_model_says_why() -> None:
         Worker.begin(python("raise SystemExit(3)"))
     with pytest.raises(Absent, match="no-such-interpreter"):
         Worker.begin(Engine("other", ("no-such-interpreter",)))
+    with pytest.raises(Absent, match=r"^ValueError: no such thing$"):
+        Worker.begin(python(r"raise ValueError('no such thing\nsee https://example.org')"))
 
 
 def test_a_worker_may_greet_and_its_end_is_noticed() -> None:
