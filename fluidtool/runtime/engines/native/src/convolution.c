@@ -8,6 +8,7 @@ typedef struct {
     const int64_t *offsets;
     int64_t segments, length, last, diagonals;
     int first;
+    int narrow; /* whether a row of pixels is one tile */
     int fresh; /* whether the pixels are read for the first time; later they are near, and asking for them only takes time */
     int32_t activation;
     const ft_constants *constants;
@@ -53,16 +54,21 @@ INLINE void store_tile(const int PIXELS, const int BLOCKS, const tile_work *t, v
     if (t->last && !QUICK(t->activation)) finish(t, PIXELS, BLOCKS);
 }
 
+/* How the pixels of a tile lie: SPREAD, or next to each other with a block of channels in a segment, of rows of several tiles
+   or (NARROW) of one. */
+enum { SPREAD, DENSE, NARROW };
+
 /* Each share of the segments is summed from zero, then added: errors grow with its length, not with the whole depth.
-   PIXELS pixels of BLOCKS channel blocks; both are constants wherever this is called, so that sums stay in registers. */
-INLINE void tile(const int PIXELS, const int BLOCKS, const int DENSE, const tile_work *t) {
+   PIXELS pixels of BLOCKS channel blocks, which lie AS one of the above; all are constants wherever this is called, so that
+   sums stay in registers. Narrow images have many channels: longer code is worth it only there. */
+INLINE void tile(const int PIXELS, const int BLOCKS, const int AS, const tile_work *t) {
     vec sum[2][TILE];
 #pragma GCC unroll 2
     for (int b = 0; b < BLOCKS; b++)
 #pragma GCC unroll 16
         for (int i = 0; i < PIXELS; i++) sum[b][i] = ALL(0);
     const float *w = t->w;
-    const int64_t x_pixel = DENSE ? VL : t->x_pixel;
+    const int64_t x_pixel = AS == SPREAD ? t->x_pixel : VL;
     for (int64_t s = 0; s < t->segments; s++) {
         const float *x = t->x + t->offsets[s];
         const float *const end = x + t->length;
@@ -71,11 +77,14 @@ INLINE void tile(const int PIXELS, const int BLOCKS, const int DENSE, const tile
             for (int i = 0; i < PIXELS; i += 16 / VL) __builtin_prefetch(x + (PIXELS + i) * x_pixel); /* the next tile's */
         for (int64_t line = 0; line < t->ahead_lines; line++)
             __builtin_prefetch(t->ahead + 16 * (s * t->ahead_lines + line), 0, 2);
-        if (DENSE) {
+        if (AS == NARROW) {
             UNROLLED(UNROLL)
             for (int k = 0; k < VL; k++) multiply_add(PIXELS, BLOCKS, x + k, x_pixel, w + k * BLOCKS * VL, sum);
             w += VL * BLOCKS * VL;
-        } else
+        } else if (AS == DENSE)
+#pragma GCC unroll 2
+            for (int k = 0; k < VL; k++, w += BLOCKS * VL) multiply_add(PIXELS, BLOCKS, x + k, x_pixel, w, sum);
+        else
             for (; x < end; x++, w += BLOCKS * VL) multiply_add(PIXELS, BLOCKS, x, x_pixel, w, sum);
     }
     store_tile(PIXELS, BLOCKS, t, sum);
@@ -175,36 +184,43 @@ static void diagonal_tile_of(int64_t pixels, const tile_work *t) {
 #undef CASE
 }
 
-#define CASE(pixels, blocks, dense) \
-    case pixels: tile(pixels, blocks, dense, t); break;
+#define CASE(pixels, blocks, as) \
+    case pixels: tile(pixels, blocks, as, t); break;
 #if TILE > 6
-#define CASES(blocks, dense)                                                                                       \
-    CASE(2, blocks, dense) CASE(3, blocks, dense) CASE(4, blocks, dense) CASE(5, blocks, dense) CASE(6, blocks, dense) \
-    CASE(7, blocks, dense) CASE(8, blocks, dense) CASE(9, blocks, dense) CASE(10, blocks, dense)                   \
-    CASE(11, blocks, dense) CASE(12, blocks, dense) CASE(13, blocks, dense) CASE(14, blocks, dense)
+#define CASES(blocks, as)                                                                                       \
+    CASE(2, blocks, as) CASE(3, blocks, as) CASE(4, blocks, as) CASE(5, blocks, as) CASE(6, blocks, as) \
+    CASE(7, blocks, as) CASE(8, blocks, as) CASE(9, blocks, as) CASE(10, blocks, as)                   \
+    CASE(11, blocks, as) CASE(12, blocks, as) CASE(13, blocks, as) CASE(14, blocks, as)
 #else
-#define CASES(blocks, dense) \
-    CASE(2, blocks, dense) CASE(3, blocks, dense) CASE(4, blocks, dense) CASE(5, blocks, dense) CASE(6, blocks, dense)
+#define CASES(blocks, as) \
+    CASE(2, blocks, as) CASE(3, blocks, as) CASE(4, blocks, as) CASE(5, blocks, as) CASE(6, blocks, as)
 #endif
 
 static void tile_of_two(int64_t pixels, const tile_work *t) {
     switch (pixels) {
         case 1: tile_single(2, t); break;
-        CASES(2, 0)
+        CASES(2, SPREAD)
     }
 }
 
 static void dense_tile_of_two(int64_t pixels, const tile_work *t) {
     switch (pixels) {
         case 1: tile_single(2, t); break;
-        CASES(2, 1)
+        CASES(2, DENSE)
+    }
+}
+
+static void narrow_tile_of_two(int64_t pixels, const tile_work *t) {
+    switch (pixels) {
+        case 1: tile_single(2, t); break;
+        CASES(2, NARROW)
     }
 }
 
 static void tile_of_one(int64_t pixels, const tile_work *t) {
     switch (pixels) {
         case 1: tile_single(1, t); break;
-        CASES(1, 0)
+        CASES(1, SPREAD)
     }
 }
 
@@ -212,8 +228,9 @@ static void tile_of_one(int64_t pixels, const tile_work *t) {
 static void tile_of(int64_t blocks, int64_t pixels, const tile_work *t) {
     if (t->diagonals) diagonal_tile_of(pixels, t);
     else if (blocks == 1) tile_of_one(pixels, t);
-    else if (t->length == VL && t->x_pixel == VL) dense_tile_of_two(pixels, t);
-    else tile_of_two(pixels, t);
+    else if (t->length != VL || t->x_pixel != VL) tile_of_two(pixels, t);
+    else if (t->narrow) narrow_tile_of_two(pixels, t);
+    else dense_tile_of_two(pixels, t);
 }
 
 /* A tile whose last block has only `lanes` lanes in memory: computed beside, then moved to its place. */
@@ -243,6 +260,7 @@ static void sweep(const ft_convolution *s, tile_work *t, const float *x, float *
     const int64_t weights = t->segments * t->length * blocks * VL, all = (row_end - row) * tiles * t->segments;
     const float *const next = t->w + weights;
     int64_t asked = 0;
+    t->narrow = tiles == 1;
     t->ahead_lines = t->diagonals ? 0 : (weights / 16 + all - 1) / all;
     for (; row < row_end; row++) {
         const int64_t image = row / s->rows, line = row % s->rows;

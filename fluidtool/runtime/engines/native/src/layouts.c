@@ -7,6 +7,25 @@ INLINE void interleave(const int64_t CHANNELS, const float *restrict x, int64_t 
         for (int64_t lane = 0; lane < CHANNELS; lane++) y[column * CHANNELS + lane] = x[lane * plane + column];
 }
 
+/* The same for the three channels of a picture, by shuffles of vectors: number g of the result is of channel g % 3. */
+static void interleave_three(const float *restrict x, int64_t plane, int64_t columns, float *restrict y) {
+    int64_t column = 0;
+#if UNROLL > 2
+    veci of_two[3], of_third[3];
+    for (int v = 0; v < 3; v++) {
+        const veci number = LANES + v * VL, pixel = number / 3, channel = number % 3;
+        of_two[v] = pixel + (channel & 1) * VL;
+        of_third[v] = (channel == 2 & pixel + VL) | (channel != 2 & LANES);
+    }
+    for (; column + VL <= columns; column += VL)
+        for (int v = 0; v < 3; v++) {
+            const vec two = SHUFFLE(LOAD(x + column), LOAD(x + plane + column), of_two[v]);
+            STORE(y + 3 * column + v * VL, SHUFFLE(two, LOAD(x + 2 * plane + column), of_third[v]));
+        }
+#endif
+    interleave(3, x + column, plane, columns - column, y + 3 * column);
+}
+
 static void block_layout(const ft_call *call, int64_t task, int64_t tasks) {
     const ft_block *s = &call->block;
     const int64_t plane = s->rows * s->columns;
@@ -18,7 +37,7 @@ static void block_layout(const ft_call *call, int64_t task, int64_t tasks) {
         const float *x = s->source + (image * s->channels + block * s->lanes) * plane + row * s->columns;
         float *y = s->out + image * s->out_image + block * s->out_block + row * s->out_row;
         if (s->lanes == 1) interleave(1, x, plane, s->columns, y);
-        else if (s->lanes == 3) interleave(3, x, plane, s->columns, y);
+        else if (s->lanes == 3) interleave_three(x, plane, s->columns, y);
         else if (lanes == VL) interleave(VL, x, plane, s->columns, y);
         else if (lanes == s->lanes) interleave(lanes, x, plane, s->columns, y);
         else
