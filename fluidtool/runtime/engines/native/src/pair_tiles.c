@@ -214,7 +214,7 @@ INLINE void end_known(const int RELU, const int R, const int Y, const int H, con
     } while (0)
 
 static __attribute__((noinline)) void end_tiles(const pair_tile *t, const vec *sums, int64_t pixels, int64_t blocks) {
-    if (t->lanes < VL || t->activation > FT_RELU) finish_pairs(t, sums, pixels, blocks, 0);
+    if (t->lanes < VL || t->activation > FT_RELU) finish_pairs(t, sums, pixels, blocks);
     else if (t->activation == FT_RELU && t->residual) END_OF(1, 1);
     else if (t->activation == FT_RELU && t->residual_half) END_OF(1, 2);
     else if (t->activation == FT_RELU) END_OF(1, 0);

@@ -13,9 +13,8 @@
 typedef uint32_t word __attribute__((aligned(2), may_alias));
 
 /* y[pixel][columns] = activation(bias + residual + sum over segments s, k of x[pixel + offset[s] + k] * w[s][k][columns]) */
-#define SHARE_BYTES 32768 /* of weights that stay in the first cache while the pixels pass, where sums can wait in y */
+#define SHARE_BYTES 98304 /* of weights that are read for each row of pixels, where sums can wait in y */
 #define APART 16          /* vectors from the sums of one block to those of the next */
-#define NARROW_ROW 7      /* pixels: two rows of an image so narrow make a tile */
 
 typedef struct {
     const bf16 *x, *w;
@@ -25,7 +24,6 @@ typedef struct {
     bf16 *half;
     int64_t x_pixel, y_pixel, y_block, residual_pixel, residual_block, half_block;
     int64_t half_pixel;
-    int64_t x_row, y_row, residual_row, half_row; /* of a tile of two rows */
     const int64_t *offsets;
     int64_t segments, whole, length, rest; /* the first `whole` segments have `length` numbers, the others `rest` */
     int64_t lanes;
@@ -36,8 +34,6 @@ typedef struct {
     int64_t ahead_lines;
 } pair_tile;
 
-/* Where pixel i of a tile lies, SPLIT of which are of the first row (0: all). */
-#define AT(start, pixel, row) ((start) + (SPLIT && i >= SPLIT ? (row) + (i - SPLIT) * (pixel) : i * (pixel)))
 #define EACH_PIXEL(work)                                     \
     _Pragma("GCC unroll 2") for (int b = 0; b < BLOCKS; b++) \
     _Pragma("GCC unroll 16") for (int i = 0; i < PIXELS; i++) work;
@@ -53,52 +49,59 @@ INLINE vec load_halves(const bf16 *from) {
     return value;
 }
 
-/* Whatever a tile seldom needs: a residual of halves, activations other than ReLU, a last block with only some lanes in memory. */
-static __attribute__((noinline)) void finish_pairs(const pair_tile *t, const vec *sums, int64_t pixels, int64_t blocks,
-                                                   const int SPLIT) {
+/* Sums and what is added to them as halves, times one: quicker than to make floats of them. */
+INLINE vec add_halves(vec sum, const bf16 *from) {
+    const __m512i words = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)from));
+    return (vec)_mm512_dpbf16_ps((__m512)sum, (__m512bh)words, (__m512bh)_mm512_set1_epi32(0x3f80));
+}
+
+/* Whatever a tile seldom needs: activations other than ReLU, a last block with only some lanes in memory. */
+static __attribute__((noinline)) void finish_pairs(const pair_tile *t, const vec *sums, int64_t pixels, int64_t blocks) {
     for (int64_t b = 0; b < blocks; b++) {
         const int64_t lanes = b + 1 == blocks ? t->lanes : VL;
         for (int64_t i = 0; i < pixels; i++) {
-            float *y = t->y ? AT(t->y, t->y_pixel, t->y_row) + b * t->y_block : 0;
+            float *y = t->y ? t->y + i * t->y_pixel + b * t->y_block : 0;
             vec value = sums[b * APART + i];
             if (!t->first) value += take(y, lanes);
             else if (t->residual)
-                value += take(AT(t->residual, t->residual_pixel, t->residual_row) + b * t->residual_block, lanes);
+                value += take(t->residual + i * t->residual_pixel + b * t->residual_block, lanes);
             else if (t->residual_half)
-                value += load_halves(AT(t->residual_half, t->residual_pixel, t->residual_row) + b * t->residual_block);
+                value += load_halves(t->residual_half + i * t->residual_pixel + b * t->residual_block);
             if (t->last)
                 value = t->activation == FT_GELU ? activate(value, FT_GELU, t->constants)
                                                  : activate(value, t->activation, t->constants);
             if (y) give(y, value, lanes);
-            if (t->half && t->last) store_halves(AT(t->half, t->half_pixel, t->half_row) + b * t->half_block, value);
+            if (t->half && t->last) store_halves(t->half + i * t->half_pixel + b * t->half_block, value);
         }
     }
 }
 
 /* What comes after the sums: bias, residual or what was there before; the activation; the stores. */
-INLINE void store_pairs(const int PIXELS, const int BLOCKS, const int SPLIT, const pair_tile *t, vec (*sum)[TILE]) {
+INLINE void store_pairs(const int PIXELS, const int BLOCKS, const pair_tile *t, vec (*sum)[TILE]) {
     if (t->first && t->bias) EACH_PIXEL(sum[b][i] += LOAD(t->bias + b * VL))
-    if (t->lanes < VL || t->residual_half || (t->last && t->activation > FT_RELU)) {
+    if (t->lanes < VL || (t->last && t->activation > FT_RELU)) {
         vec kept[2 * APART];
         EACH_PIXEL(kept[b * APART + i] = sum[b][i])
-        finish_pairs(t, kept, PIXELS, BLOCKS, SPLIT);
+        finish_pairs(t, kept, PIXELS, BLOCKS);
         return;
     }
-    if (!t->first) EACH_PIXEL(sum[b][i] += LOAD(AT(t->y, t->y_pixel, t->y_row) + b * t->y_block))
+    if (!t->first) EACH_PIXEL(sum[b][i] += LOAD(t->y + i * t->y_pixel + b * t->y_block))
     else if (t->residual)
-        EACH_PIXEL(sum[b][i] += LOAD(AT(t->residual, t->residual_pixel, t->residual_row) + b * t->residual_block))
-    if (t->last && t->activation == FT_RELU) EACH_PIXEL(sum[b][i] = CHOOSE(sum[b][i] < ALL(0), ALL(0), sum[b][i]))
-    if (t->y) EACH_PIXEL(STORE(AT(t->y, t->y_pixel, t->y_row) + b * t->y_block, sum[b][i]))
-    if (t->half && t->last) EACH_PIXEL(store_halves(AT(t->half, t->half_pixel, t->half_row) + b * t->half_block, sum[b][i]))
+        EACH_PIXEL(sum[b][i] += LOAD(t->residual + i * t->residual_pixel + b * t->residual_block))
+    else if (t->residual_half)
+        EACH_PIXEL(sum[b][i] = add_halves(sum[b][i], t->residual_half + i * t->residual_pixel + b * t->residual_block))
+    if (t->last && t->activation == FT_RELU) EACH_PIXEL(sum[b][i] = MAX(sum[b][i], ALL(0)))
+    if (t->y) EACH_PIXEL(STORE(t->y + i * t->y_pixel + b * t->y_block, sum[b][i]))
+    if (t->half && t->last) EACH_PIXEL(store_halves(t->half + i * t->half_pixel + b * t->half_block, sum[b][i]))
 }
 
 /* PIXELS pixels of BLOCKS channel blocks, STEP halves apart (0: not known before); all are constants wherever this is
    called, so that sums stay in registers. */
-INLINE void sum_pairs(const int PIXELS, const int BLOCKS, const int STEP, const int SPLIT, const pair_tile *t) {
+INLINE void sum_pairs(const int PIXELS, const int BLOCKS, const int STEP, const pair_tile *t) {
     vec sum[2][TILE];
     EACH_PIXEL(sum[b][i] = ALL(0))
     const bf16 *w = t->w;
-    const int64_t x_pixel = STEP ? STEP : t->x_pixel, x_row = t->x_row;
+    const int64_t x_pixel = STEP ? STEP : t->x_pixel;
     for (int64_t s = 0; s < t->segments; s++) {
         const bf16 *x = t->x + t->offsets[s];
         const bf16 *const end = x + (s < t->whole ? t->length : t->rest);
@@ -110,13 +113,13 @@ INLINE void sum_pairs(const int PIXELS, const int BLOCKS, const int STEP, const 
             for (int b = 0; b < BLOCKS; b++) weight[b] = (__m512bh)LOAD((const float *)(const void *)(w + 2 * b * VL));
 #pragma GCC unroll 16
             for (int i = 0; i < PIXELS; i++) {
-                const __m512bh value = (__m512bh)_mm512_set1_epi32((int)*(const word *)AT(x, x_pixel, x_row));
+                const __m512bh value = (__m512bh)_mm512_set1_epi32((int)*(const word *)(x + i * x_pixel));
 #pragma GCC unroll 2
                 for (int b = 0; b < BLOCKS; b++) sum[b][i] = (vec)_mm512_dpbf16_ps((__m512)sum[b][i], weight[b], value);
             }
         }
     }
-    store_pairs(PIXELS, BLOCKS, SPLIT, t, sum);
+    store_pairs(PIXELS, BLOCKS, t, sum);
 }
 
 INLINE vec add_pairs(vec sum, const bf16 *w, const bf16 *x) {
@@ -150,11 +153,11 @@ INLINE void sum_pixel(const int BLOCKS, const pair_tile *t) {
     }
 #pragma GCC unroll 2
     for (int b = 0; b < BLOCKS; b++) sum[b][0] = (part_sum[b][0] + part_sum[b][1]) + (part_sum[b][2] + part_sum[b][3]);
-    store_pairs(1, BLOCKS, 0, t, sum);
+    store_pairs(1, BLOCKS, t, sum);
 }
 
 #define CASE(pixels) \
-    case pixels: sum_pairs(pixels, BLOCKS, STEP, 0, t); break;
+    case pixels: sum_pairs(pixels, BLOCKS, STEP, t); break;
 #define TILES(name, blocks, step)                                                                   \
     static void name(int64_t pixels, const pair_tile *t) {                                          \
         enum { BLOCKS = blocks, STEP = step };                                                      \
@@ -168,7 +171,6 @@ TILES(one_block, 1, 0)
 TILES(two_blocks, 2, 0)
 TILES(neighbors, 2, 16)
 TILES(every_other, 2, 32)
-static void two_rows(const pair_tile *t) { sum_pairs(2 * NARROW_ROW, 2, 16, NARROW_ROW, t); }
 
 static void tile_of(int64_t blocks, int64_t pixels, const pair_tile *t) {
     if (blocks == 1) one_block(pixels, t);
@@ -203,11 +205,9 @@ static void sweep(const ft_pairs *s, const pair_tile *first, int64_t blocks, int
     const int64_t weights = (t.whole * t.length + (t.segments - t.whole) * t.rest) * blocks * VL;
     const int64_t all = (row_end - row) * tiles * t.segments;
     const bf16 *const next = t.w + weights;
-    const int narrow = blocks == 2 && column_end - column == NARROW_ROW && t.x_pixel == VL;
-    int64_t asked = 0, rows;
+    int64_t asked = 0;
     t.ahead_lines = (weights / 32 + all - 1) / all;
-    for (; row < row_end; row += rows) {
-        rows = narrow && row + 1 < row_end && row % s->rows + 1 < s->rows ? 2 : 1;
+    for (; row < row_end; row++)
         for (int64_t i = 0; i < tiles; i++) {
             int64_t from, to;
             part(column_end - column, i, tiles, &from, &to);
@@ -216,10 +216,8 @@ static void sweep(const ft_pairs *s, const pair_tile *first, int64_t blocks, int
             t.ahead = next + asked;
             asked += t.segments * t.ahead_lines * 32;
             if (asked > weights) t.ahead_lines = 0;
-            if (rows == 2) two_rows(&t);
-            else tile_of(blocks, to - from, &t);
+            tile_of(blocks, to - from, &t);
         }
-    }
 }
 
 /* The segments in shares whose weights stay in the first cache; all at once where there are no floats to keep sums in. */
@@ -273,10 +271,6 @@ static void pairs(const ft_call *call, int64_t task, int64_t tasks) {
                        .residual_block = s->residual_block,
                        .half_block = s->halves_block,
                        .half_pixel = s->halves_pixel,
-                       .x_row = s->source_row,
-                       .y_row = s->out_row,
-                       .residual_row = s->residual_row,
-                       .half_row = s->halves_row,
                        .lanes = 2 * pair + blocks == s->blocks ? s->last_lanes : VL,
                        .activation = s->activation,
                        .constants = &s->constants};
