@@ -267,42 +267,48 @@ class Convolution(Arguments[P]):
 
 class Depthwise(Arguments[P]):
     """Each channel convolved with a filter of its own; weights [block][tap][lane]. What lies outside the image is
-    left out. residual may be out."""
+    left out. residual may be out. At least one of out and out_halves, which only the kernel beside pairs can
+    write."""
 
     __slots__ = (
-        "source", "weights", "bias", "out", "residual", "images", "rows", "columns", "blocks", "window_h",
-        "window_w", "pad_top", "pad_left", "source_image", "source_row", "source_block", "out_image", "out_row",
-        "out_pixel", "out_block", "residual_image", "residual_row", "residual_pixel", "residual_block", "stride_h",
-        "stride_w", "dilation_h", "dilation_w", "source_height", "row_parts", "source_width",
+        "source", "weights", "bias", "out", "residual", "out_halves", "images", "rows", "columns", "blocks",
+        "window_h", "window_w", "pad_top", "pad_left", "source_image", "source_row", "source_block", "out_image",
+        "out_row", "out_pixel", "out_block", "residual_image", "residual_row", "residual_pixel", "residual_block",
+        "stride_h", "stride_w", "dilation_h", "dilation_w", "source_height", "row_parts", "source_width",
+        "halves_image", "halves_row", "halves_pixel", "halves_block", "halves_pair",
     )
     kind = Kind.DEPTHWISE
     takes_activation = True
     pointer_bytes = {
-        "source": 4, "weights": 4, "bias": 4, "out": 4, "residual": 4,
+        "source": 4, "weights": 4, "bias": 4, "out": 4, "residual": 4, "out_halves": 2,
     }
     size_counts = {
         "images": 0, "rows": 0, "columns": 0, "blocks": 0, "window_h": 0, "window_w": 0, "pad_top": 0, "pad_left":
         0, "source_image": 0, "source_row": 0, "source_block": 0, "out_image": 0, "out_row": 0, "out_pixel": 0,
         "out_block": 0, "residual_image": 0, "residual_row": 0, "residual_pixel": 0, "residual_block": 0,
         "stride_h": 0, "stride_w": 0, "dilation_h": 0, "dilation_w": 0, "source_height": 0, "row_parts": 0,
-        "source_width": 0,
+        "source_width": 0, "halves_image": 0, "halves_row": 0, "halves_pixel": 0, "halves_block": 0, "halves_pair":
+        0,
     }
-    optional = ("bias", "residual", )
+    optional = ("bias", "out", "residual", "out_halves", )
     float_names = ()
-    layout = Struct("@iiq3f5Q26q")
+    layout = Struct("@iiq3f6Q31q")
 
     def __init__(
-        self, *, source: P, weights: P, bias: P | None = None, out: P, residual: P | None = None, images: int, rows:
-        int, columns: int, blocks: int, window_h: int, window_w: int, pad_top: int, pad_left: int, source_image:
-        int, source_row: int, source_block: int, out_image: int, out_row: int, out_pixel: int, out_block: int,
-        residual_image: int = 0, residual_row: int = 0, residual_pixel: int = 0, residual_block: int = 0, stride_h:
-        int, stride_w: int, dilation_h: int, dilation_w: int, source_height: int, row_parts: int, source_width: int,
+        self, *, source: P, weights: P, bias: P | None = None, out: P | None = None, residual: P | None = None,
+        out_halves: P | None = None, images: int, rows: int, columns: int, blocks: int, window_h: int, window_w:
+        int, pad_top: int, pad_left: int, source_image: int, source_row: int, source_block: int, out_image: int = 0,
+        out_row: int = 0, out_pixel: int = 0, out_block: int = 0, residual_image: int = 0, residual_row: int = 0,
+        residual_pixel: int = 0, residual_block: int = 0, stride_h: int, stride_w: int, dilation_h: int, dilation_w:
+        int, source_height: int, row_parts: int, source_width: int, halves_image: int = 0, halves_row: int = 0,
+        halves_pixel: int = 0, halves_block: int = 0, halves_pair: int = 0,
     ) -> None:
         self.source = source
         self.weights = weights
         self.bias = bias
         self.out = out
         self.residual = residual
+        self.out_halves = out_halves
         self.images = images
         self.rows = rows
         self.columns = columns
@@ -329,16 +335,22 @@ class Depthwise(Arguments[P]):
         self.source_height = source_height
         self.row_parts = row_parts
         self.source_width = source_width
+        self.halves_image = halves_image
+        self.halves_row = halves_row
+        self.halves_pixel = halves_pixel
+        self.halves_block = halves_block
+        self.halves_pair = halves_pair
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (self.source, self.weights, self.bias, self.out, self.residual,)
+        return (self.source, self.weights, self.bias, self.out, self.residual, self.out_halves,)
 
     def sizes(self) -> tuple[int, ...]:
         return (self.images, self.rows, self.columns, self.blocks, self.window_h, self.window_w, self.pad_top,
             self.pad_left, self.source_image, self.source_row, self.source_block, self.out_image, self.out_row,
             self.out_pixel, self.out_block, self.residual_image, self.residual_row, self.residual_pixel,
             self.residual_block, self.stride_h, self.stride_w, self.dilation_h, self.dilation_w, self.source_height,
-            self.row_parts, self.source_width,)
+            self.row_parts, self.source_width, self.halves_image, self.halves_row, self.halves_pixel,
+            self.halves_block, self.halves_pair,)
 
     def floats(self) -> tuple[float, ...]:
         return ()

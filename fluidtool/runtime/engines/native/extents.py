@@ -212,6 +212,9 @@ def _depthwise(s: abi.Depthwise[Pointer], on: Setting) -> Touched:
     yield reach(
         "out", on.width, (s.images, s.out_image), (s.rows, s.out_row), (s.columns, s.out_pixel), (s.blocks, s.out_block)
     )
+    need(s.out is not None or s.out_halves is not None, "a result")
+    pixels = (s.images, s.halves_image), (s.rows, s.halves_row), (s.columns, s.halves_pixel)
+    yield "out_halves", *_pairs_of_blocks(s, on, pixels, s.halves_block, s.halves_pair)
     yield reach(
         "residual",
         on.width,
@@ -392,11 +395,11 @@ def _pairs(s: abi.Pairs[Pointer], on: Setting) -> Touched:
 
 
 def _pairs_of_blocks(
-    s: abi.Pairs[Pointer], on: Setting, pixels: tuple[Axis, ...], block: int, pair: int
+    s: abi.Pairs[Pointer] | abi.Depthwise[Pointer], on: Setting, pixels: tuple[Axis, ...], block: int, pair: int
 ) -> tuple[int, int]:
     """Halves: pairs of blocks of every group, and a last one that is alone."""
     pairs, alone = divmod(s.blocks, 2)
-    groups = s.groups, s.blocks * block
+    groups = (s.groups if isinstance(s, abi.Pairs) else 1), s.blocks * block
     together = span(on.width, *pixels, groups, (pairs, pair), (2, block))
     if not alone:
         return together

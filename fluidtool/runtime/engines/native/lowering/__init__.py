@@ -22,7 +22,7 @@ from fluidtool.runtime.graph.importers.registry import need
 from fluidtool.runtime.graph.ir import Graph, UnsupportedError, Value, operands
 
 PARTS = (
-    "convolution", "products", "attention", "elementwise", "rows", "moves", "sequences", "training",
+    "convolution", "depthwise", "products", "attention", "elementwise", "rows", "moves", "sequences", "training",
     "transposed", "interpolation", "reductions", "ranking", "padding", "normalization", "detection", "volumes",
 )  # fmt: skip
 for part in PARTS:

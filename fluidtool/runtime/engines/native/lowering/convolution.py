@@ -9,12 +9,10 @@ from math import gcd, lcm, prod
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fluidtool.runtime.engines.native import abi
-from fluidtool.runtime.engines.native.bfloat16 import rounded
 from fluidtool.runtime.engines.native.constants import Packing
-from fluidtool.runtime.engines.native.layouts import NO_HALO, Blocked, Buffer, Halo, Image, Pointer, constant
+from fluidtool.runtime.engines.native.layouts import NO_HALO, Blocked, Buffer, Halo, Image, Pointer
 from fluidtool.runtime.engines.native.lowering.builder import SMALL
 from fluidtool.runtime.engines.native.lowering.packing import Fed, padded_bias
 from fluidtool.runtime.engines.native.lowering.values import Lowering, conv_output, lowers
@@ -55,11 +53,8 @@ def reach(node: Node, windows: Shape) -> Halo:
     return top, left, max(below, 0), max(right, 0)
 
 
-@lowers("conv")
-def _conv(low: Lowering, node: Node) -> None:
-    if is_depthwise(node):
-        _depthwise(low, node)
-        return
+def convolution(low: Lowering, node: Node) -> None:
+    """The calls of a convolution of floats that sums over channels."""
     given = node.attrs
     node = replace(node, attrs=join_groups(low, given))
     x, attrs = node.inputs[0], node.attrs
@@ -339,48 +334,6 @@ def _even(pairs: int, others: int, threads: int) -> int:
     return min(
         range(least, min(pairs, 2 * least) + 1), key=lambda count: -(-others * count // threads) * -(-pairs // count)
     )
-
-
-def _depthwise(low: Lowering, node: Node) -> None:
-    attrs, width = node.attrs, low.width
-    source = low.blocked(node.inputs[0])
-    out = conv_output(low, node)
-    count, _, rows, columns = attrs["weights"].shape
-    blocks = -(-count // width)
-    weights: NDArray[Any] = np.zeros((blocks * width, rows * columns), np.float64)
-    weights[:count] = attrs["weights"].reshape(count, -1)
-    if attrs["scale"] is not None:
-        weights[:count] *= attrs["scale"].reshape(-1, 1)
-    if low.packing.narrow:
-        weights = rounded(weights)
-    packed = constant(weights.reshape(blocks, width, -1).transpose(0, 2, 1))
-    bias = padded_bias(attrs["shift"], 1, blocks * width)
-    images, _, *size = node.output.shape
-    top, left, *_ = attrs["pads"]
-    pixels = image_pixels(low, node, source, out)
-    parts = min(size[0], low.library.threads) if images < low.library.threads else 1
-    arguments = abi.Depthwise(
-        source=(source.buffer, source.origin), weights=(packed, 0), bias=None if bias is None else (bias, 0),
-        out=(out.buffer, out.origin), residual=residual_of(low, node), images=images, rows=size[0], columns=size[1],
-        blocks=blocks, window_h=rows, window_w=columns, pad_top=top, pad_left=left,
-        source_image=source.image, source_row=source.row, source_block=source.block,
-        source_height=source.shape[2], source_width=source.shape[3],
-        out_image=out.image, out_row=out.row, out_pixel=out.lanes, out_block=out.block,
-        residual_image=pixels.residual_image, residual_row=pixels.residual_row, residual_pixel=pixels.residual_pixel,
-        residual_block=residual_block(low, node), stride_h=attrs["strides"][0], stride_w=attrs["strides"][1],
-        dilation_h=attrs["dilations"][0], dilation_w=attrs["dilations"][1], row_parts=parts,
-    )  # fmt: skip
-    tasks = low.calls.task_count(prod(node.output.shape) * rows * columns, images * blocks * parts)
-    low.calls.add(arguments, tasks, node.activation)
-
-
-@lowers("affine")
-def _affine(low: Lowering, node: Node) -> None:
-    """A scale and shift by channel: a depthwise convolution of one tap."""
-    need(len(node.output.shape) == 4, "batch_norm of something other than an image")
-    ones = np.ones((node.output.shape[1], 1, 1, 1), np.float32)
-    taps = {"weights": ones, "strides": (1, 1), "dilations": (1, 1), "pads": NO_HALO, "groups": node.output.shape[1]}
-    _depthwise(low, replace(node, attrs={**node.attrs, **taps}))
 
 
 @lowers("pool")

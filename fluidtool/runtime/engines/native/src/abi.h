@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define FT_ABI 0x535efc58u /* another for another layout */
+#define FT_ABI 0xe11cd10du /* another for another layout */
 
 enum ft_kind {
     FT_CONVOLUTION, FT_DEPTHWISE, FT_POOL, FT_BLOCK, FT_UNBLOCK, FT_HALO, FT_ELEMENTWISE, FT_SOFTMAX, FT_LAYER_NORM,
@@ -87,7 +87,7 @@ typedef struct ft_convolution {
 } ft_convolution;
 
 /* Each channel convolved with a filter of its own; weights [block][tap][lane]. What lies outside the image is left
-   out. residual may be out. */
+   out. residual may be out. At least one of out and out_halves, which only the kernel beside pairs can write. */
 typedef struct ft_depthwise {
     int32_t kind, activation;
     int64_t tasks;
@@ -97,9 +97,11 @@ typedef struct ft_depthwise {
     const float *bias;
     float *out;
     const float *residual;
+    uint16_t *out_halves;
     int64_t images, rows, columns, blocks, window_h, window_w, pad_top, pad_left, source_image, source_row,
         source_block, out_image, out_row, out_pixel, out_block, residual_image, residual_row, residual_pixel,
-        residual_block, stride_h, stride_w, dilation_h, dilation_w, source_height, row_parts, source_width;
+        residual_block, stride_h, stride_w, dilation_h, dilation_w, source_height, row_parts, source_width,
+        halves_image, halves_row, halves_pixel, halves_block, halves_pair;
 } ft_depthwise;
 
 /* Pooling of an image in blocks; mode 0: maximum, 1: mean of what lies inside, 2: mean over the whole window. */
@@ -1652,8 +1654,8 @@ typedef union ft_call {
 
 _Static_assert(offsetof(ft_convolution, source) == 32 && offsetof(ft_convolution, images) == 80 &&
                sizeof(ft_convolution) == 312, "convolution");
-_Static_assert(offsetof(ft_depthwise, source) == 32 && offsetof(ft_depthwise, images) == 72 && sizeof(ft_depthwise)
-               == 280, "depthwise");
+_Static_assert(offsetof(ft_depthwise, source) == 32 && offsetof(ft_depthwise, images) == 80 && sizeof(ft_depthwise)
+               == 328, "depthwise");
 _Static_assert(offsetof(ft_pool, source) == 32 && offsetof(ft_pool, images) == 48 && sizeof(ft_pool) == 208,
                "pool");
 _Static_assert(offsetof(ft_block, source) == 32 && offsetof(ft_block, images) == 48 && sizeof(ft_block) == 120,

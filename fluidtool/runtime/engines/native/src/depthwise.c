@@ -1,5 +1,5 @@
 /* Depthwise convolution, one channel to one. What lies outside the image is left out, so that it needs no zeros around it.
-   Included by images.c. */
+   Included by images.c, and by pairs.c, where it can also store halves. */
 #define STREAK 8 /* pixels whose sums stay in registers */
 #define TOGETHER (VL == 16 ? 2 : 1) /* rows whose sums do, where the window moves by one */
 
@@ -7,6 +7,7 @@ typedef struct {
     const ft_depthwise *s;
     const float *x, *w, *residual;
     float *y;
+    uint16_t *half;
     vec bias;
     int64_t first, last; /* rows of the window that lie in the image; of all windows, where rows are computed together */
 } streak;
@@ -24,15 +25,22 @@ INLINE void start_pixels(const int PIXELS, const streak *t, int64_t row, int64_t
             sum[i] += LOAD(t->residual + row * s->residual_row + (column + i) * s->residual_pixel);
 }
 
+#define EACH_SUM(work) _Pragma("GCC unroll 8") for (int i = 0; i < PIXELS; i++) work;
 INLINE void store_pixels(const int PIXELS, const streak *t, int64_t row, int64_t column, vec *sum) {
     const ft_depthwise *s = t->s;
+    ACTIVATE_QUICKLY(s->activation, &s->constants, EACH_SUM, sum[i])
+#if defined(__AVX512BF16__)
+    if (!QUICK(s->activation)) EACH_SUM(sum[i] = activate(sum[i], s->activation, &s->constants))
+    if (t->half) EACH_SUM(store_halves(t->half + row * s->halves_row + (column + i) * s->halves_pixel, sum[i]))
+    if (!t->y) return;
+#endif
     float *y = t->y + row * s->out_row + column * s->out_pixel;
-#define EACH_SUM(work) _Pragma("GCC unroll 8") for (int i = 0; i < PIXELS; i++) work;
-    ACTIVATE_QUICKLY(t->s->activation, &t->s->constants, EACH_SUM, sum[i])
     EACH_SUM(STORE(y + i * s->out_pixel, sum[i]))
-#undef EACH_SUM
-    if (!QUICK(t->s->activation)) activate_each(y, s->out_pixel, PIXELS, t->s->activation, &t->s->constants);
+#if !defined(__AVX512BF16__)
+    if (!QUICK(s->activation)) activate_each(y, s->out_pixel, PIXELS, s->activation, &s->constants);
+#endif
 }
+#undef EACH_SUM
 
 /* PIXELS neighbors in each of ROWS rows, by a window of SIZE rows and columns that moves by STRIDE. Of the columns under
    it the first and the last SIZE / 2 may lie beside the image. */
@@ -175,7 +183,10 @@ static void depthwise(const ft_call *call, int64_t task, int64_t tasks) {
                         .residual = s->residual ? s->residual + image * s->residual_image + block * s->residual_block +
                                                       row * s->residual_row
                                                 : 0,
-                        .y = s->out + image * s->out_image + block * s->out_block + row * s->out_row,
+                        .y = s->out ? s->out + image * s->out_image + block * s->out_block + row * s->out_row : 0,
+                        .half = s->out_halves ? s->out_halves + image * s->halves_image + block / 2 * s->halves_pair +
+                                                    block % 2 * s->halves_block + row * s->halves_row
+                                              : 0,
                         .bias = s->bias ? LOAD(s->bias + block * VL) : ALL(0)};
             taps_inside(top, s->dilation_h, s->window_h + rows - 1, s->source_height, &t.first, &t.last);
             for (int64_t column = 0, pixels; column < s->columns; column += pixels) {

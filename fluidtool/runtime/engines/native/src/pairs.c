@@ -350,6 +350,8 @@ static void narrow(const ft_call *call, int64_t task, int64_t tasks) {
     }
 }
 
+#include "depthwise.c"
+
 /* ---------------------------------------------------------------- maxima of windows
    Halves are compared as whole numbers: those below zero with all other bits turned over, whatever is no number as the
    largest. */
@@ -443,6 +445,7 @@ static void multiply_pairs(const ft_call *call, int64_t task, int64_t tasks) {
 
 const ft_table TABLE = {
     [FT_PAIRS] = pairs,
+    [FT_DEPTHWISE] = depthwise,
     [FT_NARROW] = narrow,
     [FT_POOL_HALVES] = pool_halves,
     [FT_PACK_PAIRS] = pack_pairs,

@@ -1,0 +1,84 @@
+"""Convolutions with a filter for each channel. Where convolutions are computed by pairs of halves, they write halves for those."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fluidtool.runtime.engines.native import abi
+from fluidtool.runtime.engines.native.bfloat16 import rounded
+from fluidtool.runtime.engines.native.layouts import NO_HALO, Blocked, constant
+from fluidtool.runtime.engines.native.lowering.convolution import (
+    convolution,
+    image_pixels,
+    is_depthwise,
+    residual_block,
+    residual_of,
+)
+from fluidtool.runtime.engines.native.lowering.packing import padded_bias
+from fluidtool.runtime.engines.native.lowering.pairs import floats_wanted, halves_written, written_half
+from fluidtool.runtime.engines.native.lowering.values import Lowering, conv_output, lowers
+from fluidtool.runtime.graph.importers.registry import need
+from fluidtool.runtime.graph.ir import Node
+
+
+@lowers("conv")
+def _conv(low: Lowering, node: Node) -> None:
+    (_depthwise if is_depthwise(node) else convolution)(low, node)
+
+
+def _depthwise(low: Lowering, node: Node) -> None:
+    attrs, width = node.attrs, low.width
+    source = low.blocked(node.inputs[0])
+    if node.residual is not None:
+        low.blocked(node.residual)
+    place = written_half(low, node) if low.library.pairs else None
+    out = conv_output(low, node) if place is None or floats_wanted(low, node) else None
+    count, _, rows, columns = attrs["weights"].shape
+    blocks = -(-count // width)
+    weights: NDArray[Any] = np.zeros((blocks * width, rows * columns), np.float64)
+    weights[:count] = attrs["weights"].reshape(count, -1)
+    if attrs["scale"] is not None:
+        weights[:count] *= attrs["scale"].reshape(-1, 1)
+    if low.packing.narrow:
+        weights = rounded(weights)
+    packed = constant(weights.reshape(blocks, width, -1).transpose(0, 2, 1))
+    bias = padded_bias(attrs["shift"], 1, blocks * width)
+    images, _, *size = node.output.shape
+    top, left, *_ = attrs["pads"]
+    pixels = image_pixels(low, node, source, out or source)
+    parts = min(size[0], low.library.threads) if images < low.library.threads else 1
+    arguments = abi.Depthwise(
+        source=(source.buffer, source.origin), weights=(packed, 0), bias=None if bias is None else (bias, 0),
+        out=None if out is None else (out.buffer, out.origin), residual=residual_of(low, node),
+        out_halves=None if place is None else (place.buffer, place.origin // 2), images=images, rows=size[0], columns=size[1],
+        blocks=blocks, window_h=rows, window_w=columns, pad_top=top, pad_left=left,
+        source_image=source.image, source_row=source.row, source_block=source.block,
+        source_height=source.shape[2], source_width=source.shape[3],
+        **({} if out is None else floats_written(out)), **halves_written(low, place),
+        residual_image=pixels.residual_image, residual_row=pixels.residual_row, residual_pixel=pixels.residual_pixel,
+        residual_block=residual_block(low, node), stride_h=attrs["strides"][0], stride_w=attrs["strides"][1],
+        dilation_h=attrs["dilations"][0], dilation_w=attrs["dilations"][1], row_parts=parts,
+    )  # fmt: skip
+    tasks = low.calls.task_count(prod(node.output.shape) * rows * columns, images * blocks * parts)
+    low.calls.add(arguments, tasks, node.activation)
+
+
+@lowers("affine")
+def _affine(low: Lowering, node: Node) -> None:
+    """A scale and shift by channel: a depthwise convolution of one tap."""
+    need(len(node.output.shape) == 4, "batch_norm of something other than an image")
+    ones = np.ones((node.output.shape[1], 1, 1, 1), np.float32)
+    taps = {"weights": ones, "strides": (1, 1), "dilations": (1, 1), "pads": NO_HALO, "groups": node.output.shape[1]}
+    _depthwise(low, replace(node, attrs={**node.attrs, **taps}))
+
+
+def floats_written(place: Blocked) -> dict[str, int]:
+    """How the kernel goes through the floats that it writes."""
+    return {
+        "out_image": place.image, "out_row": place.row, "out_pixel": place.lanes, "out_block": place.block,
+    }  # fmt: skip
