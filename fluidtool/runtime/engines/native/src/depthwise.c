@@ -30,15 +30,20 @@ INLINE void store_pixels(const int PIXELS, const streak *t, int64_t row, int64_t
     const ft_depthwise *s = t->s;
     ACTIVATE_QUICKLY(s->activation, &s->constants, EACH_SUM, sum[i])
 #if defined(__AVX512BF16__)
-    if (!QUICK(s->activation)) EACH_SUM(sum[i] = activate(sum[i], s->activation, &s->constants))
-    if (t->half) EACH_SUM(store_halves(t->half + row * s->halves_row + (column + i) * s->halves_pixel, sum[i]))
+#define STORE_HALVES(from) store_halves(t->half + row * s->halves_row + (column + i) * s->halves_pixel, from[i])
+    if (t->half && QUICK(s->activation)) EACH_SUM(STORE_HALVES(sum))
+    else if (t->half) {
+        vec beside[STREAK];
+        EACH_SUM(beside[i] = sum[i])
+        activate_each((float *)beside, VL, PIXELS, s->activation, &s->constants);
+        EACH_SUM(STORE_HALVES(beside))
+    }
     if (!t->y) return;
+#undef STORE_HALVES
 #endif
     float *y = t->y + row * s->out_row + column * s->out_pixel;
     EACH_SUM(STORE(y + i * s->out_pixel, sum[i]))
-#if !defined(__AVX512BF16__)
     if (!QUICK(s->activation)) activate_each(y, s->out_pixel, PIXELS, s->activation, &s->constants);
-#endif
 }
 #undef EACH_SUM
 
