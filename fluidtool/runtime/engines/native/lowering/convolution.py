@@ -22,6 +22,7 @@ from fluidtool.runtime.graph.ir import Node, Shape
 
 PART_BYTES = 200_000  # of an image that a part traverses repeatedly: they stay in the L2 cache
 NEAR_BYTES = 4  # of weights for each of an image, up to which threads rather share out the image than the weights
+FAR_BYTES, NEAR_IMAGE = 700_000, 900_000  # weights beyond the L2 cache, which threads rather share out than an image within it
 ONE_FRAME = (1, 1, 1)  # images that a window covers, their distance, and its step
 Packed = tuple[Buffer, Buffer | None]  # filters, and what is added by channel
 PART_PIXELS = 48  # minimum per part
@@ -88,7 +89,7 @@ def convolve(
     work = prod(node.output.shape) * prod(attrs["weights"].shape[1:])
     touched = [min(w, s) for w, s in zip(attrs["weights"].shape[2:], attrs["strides"], strict=True)]
     image = 4 * x.shape[1] * prod(node.output.shape[2:]) * prod(touched)
-    parts = cut_image(low, pixels, blocks, groups, work, image, 4 * weights.size)
+    parts = cut_image(low, pixels, blocks, groups, work, image, 4 * weights.size, far_bytes=FAR_BYTES)
     table = np.asarray(offsets, np.int64)
     last_lanes = low.width if isinstance(out, Blocked) else out.shape[1] - (blocks - 1) * low.width
     arguments = abi.Convolution(
@@ -301,13 +302,13 @@ def pack_fed(low: Lowering, weights: Fed, lanes: int) -> Buffer:
 
 def cut_image(
     low: Lowering, pixels: Pixels, blocks: int, groups: int, work: int, x_bytes: int, w_bytes: int,
-    part_bytes: int = PART_BYTES, whole: bool = False,
+    part_bytes: int = PART_BYTES, whole: bool = False, far_bytes: int | None = None,
 ) -> Parts:  # fmt: skip
     """The parts by row, column and channel block.
 
     A part traverses its pixels for each pair of channel blocks, so they should stay in the L2 cache; and it traverses
     all weights, so that it should have enough pixels to be worth reading them. whole: parts by row are of whole images, or
-    each of one image.
+    each of one image. far_bytes: weights of so many are read by one thread each.
     """
     pairs, lines, threads = -(-blocks // 2), pixels.images * pixels.rows, low.library.threads
     if work <= SMALL:
@@ -315,6 +316,8 @@ def cut_image(
     wanted = max(1, min(-(-x_bytes * pixels.images // part_bytes), lines * pixels.columns // PART_PIXELS))
     if w_bytes < NEAR_BYTES * x_bytes * pixels.images and lines * pixels.columns // threads >= PART_PIXELS:
         wanted = -(-wanted // threads) * threads
+    if threads > 1 and far_bytes is not None and w_bytes >= far_bytes and x_bytes * pixels.images <= NEAR_IMAGE:
+        wanted = 1
     by_row = _of_images(min(lines, wanted), pixels.images) if whole else min(lines, wanted)
     by_column = max(min(-(-wanted // by_row), pixels.columns // 24), 1) if by_row < wanted else 1
     by_block = _even(pairs, groups * by_row * by_column, threads) if threads > 1 else 1

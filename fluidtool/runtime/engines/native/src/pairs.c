@@ -379,7 +379,7 @@ static void pool_halves(const ft_call *call, int64_t task, int64_t tasks) {
     int64_t from, to;
     part(s->images * s->blocks * s->rows, task, tasks, &from, &to);
     for (int64_t i = from; i < to; i++) {
-        const int64_t row = i % s->rows, block = i / s->rows % s->blocks, image = i / (s->rows * s->blocks);
+        const int64_t block = i % s->blocks, row = i / s->blocks % s->rows, image = i / (s->rows * s->blocks);
         const bf16 *x = (const bf16 *)s->source + image * s->source_image + block * s->source_block;
         bf16 *y = (bf16 *)s->out + image * s->out_image + block * s->out_block + row * s->out_row;
         int64_t top = row * s->stride_h - s->pad_top, bottom = top + s->window_h;
