@@ -316,7 +316,7 @@ def cut_image(
     wanted = max(1, min(-(-x_bytes * pixels.images // part_bytes), lines * pixels.columns // PART_PIXELS))
     if w_bytes < NEAR_BYTES * x_bytes * pixels.images and lines * pixels.columns // threads >= PART_PIXELS:
         wanted = -(-wanted // threads) * threads
-    if threads > 1 and far_bytes is not None and w_bytes >= far_bytes and x_bytes * pixels.images <= NEAR_IMAGE:
+    if far_bytes is not None and w_bytes >= far_bytes and x_bytes * pixels.images <= NEAR_IMAGE:
         wanted = 1
     by_row = _of_images(min(lines, wanted), pixels.images) if whole else min(lines, wanted)
     by_column = max(min(-(-wanted // by_row), pixels.columns // 24), 1) if by_row < wanted else 1
