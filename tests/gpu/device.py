@@ -71,12 +71,17 @@ def random_program(name: str) -> None:
             np.testing.assert_allclose(a, b, rtol=0, atol=1e-4 * float(largest))
 
 
-FUSED = [f"{what}/{half}" for what in ("relu", "gelu", "attention", "mask") for half in ("float32", "bf16", "fp16")]
-"""An activation at the end of a convolution, or attention without and with a mask; and a precision."""
+FUSED = [
+    f"{what}/{half}" for what in ("relu", "gelu", "stem", "attention", "mask") for half in ("float32", "bf16", "fp16")
+]
+"""An activation at the end of a convolution, that of a first layer of 3 channels, or attention without and with a mask; and a
+precision.
+"""
 
 
 def fused_call(name: str) -> None:
     """What cuDNN may compute at once gives numpy's numbers; told, too, if it has no plan for it here."""
+    from tests.gpu.test_cuda_channels import stem
     from tests.gpu.test_cuda_fused import ROUNDING, attention, block, compiled, on_gpu
     from tests.runtime.native.checking import Net
 
@@ -85,6 +90,8 @@ def fused_call(name: str) -> None:
     if what in ("attention", "mask"):
         y = net.op("relu", "Out", {"X": attention(net, 2, what == "mask", size=32)})
         net.feeds = {each: array / 8 for each, array in net.feeds.items()}  # scores of the order of 1
+    elif what == "stem":
+        net, y = stem(3, 64)
     else:
         y = block(net, what, {"approximate": False} if what == "gelu" else {}, 16)
     (want,), (found,) = net.run("numpy", y), on_gpu(net, y)

@@ -16,6 +16,9 @@ from fluidtool.tensor import CUDAPlace
 from tests.fuzz._networks import network
 from tests.gpu import cases
 from tests.gpu.nvrtc import ABSENT, faults, nvrtc
+from tests.gpu.test_cuda_channels import odd as odd_layers
+from tests.gpu.test_cuda_channels import pictures
+from tests.gpu.test_cuda_channels import stem as first_layers
 from tests.gpu.test_cuda_recurrent_steps import LAYERS, stack
 from tests.gpu.test_cuda_recurrent_steps import batch as some_sequences
 from tests.gpu.test_cuda_recurrent_steps import network as sequences_with
@@ -82,6 +85,22 @@ def test_kernels_of_models_in_halves(name: str, half: str, architecture: str, ge
     cases.model_in_halves(name, half)
     assert any(stores_halves(text.removeprefix(PRELUDE), half) for text in generated)
     assert [faults(text, architecture) for text in set(generated)] == [""] * len(set(generated))
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("half", ["fp16", "bf16"])
+def test_kernels_that_fill_channels_up(
+    half: str, architecture: str, generated: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLUIDTOOL_CUDA_PRECISION", half)
+    for width in (3, 12):
+        net, name = first_layers(width, 20)
+        on_gpu(net, name)
+        Job(odd_layers(width, 12), OPTIMIZERS["sgd"]).step(pictures(width, 0))
+    assert len(generated) >= 4 and all(
+        "pad_" in text for text in generated if "clear" not in text and "check_" not in text
+    )
+    assert [faults(text, architecture) for text in generated] == [""] * len(generated)
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

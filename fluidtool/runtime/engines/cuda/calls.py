@@ -278,6 +278,11 @@ def channels_last(shape: Shape) -> Shape:
     return prod(sizes) * c, 1, *(prod(sizes[axis + 1 :]) * c for axis in range(len(sizes)))
 
 
+def are_channels_last(strides: Shape, shape: Shape) -> bool:
+    """Whether strides are those of an image whose channels are contiguous; its pixels may have further ones."""
+    return strides[-1] >= shape[1] and strides == channels_last((shape[0], strides[-1], *shape[2:]))
+
+
 def same_strides(one: Shape, other: Shape, shape: Shape) -> bool:
     """Whether strides place all elements alike; those of axes of size 1 do not count."""
     return all(a == b or size == 1 for a, b, size in zip(one, other, shape, strict=True))

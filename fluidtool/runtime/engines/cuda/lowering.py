@@ -21,6 +21,7 @@ from fluidtool.runtime.engines.cuda.calls import (
     Pointer,
     Product,
     Reduction,
+    are_channels_last,
     channels_last,
     row_major,
     same_strides,
@@ -108,6 +109,9 @@ class Lowering:
         default_factory=dict
     )  # copies of them for products, which several may read
     masks: dict[tuple[Value, Shape], Place] = field(default_factory=dict)  # copies of them for attention, likewise
+    padded: dict[tuple[Place, Shape, Shape], Place] = field(
+        default_factory=dict
+    )  # images in halves with further channels, by place, shape and larger shape
     kind: str = ""  # of the node that is lowered
     reductions: dict[Value, Reduction] = field(default_factory=dict)
     sorted: dict[tuple[Value, ...], Pointer] = field(default_factory=dict)  # ids of training steps, once they are
@@ -289,7 +293,7 @@ class Lowering:
                 waiting += operands(inner)
             elif len(value.shape) == 4 and value in self.places and shape[1] > 1 < prod(shape[2:]):
                 strides = self.places[value].strides
-                if strides == channels_last(value.shape) and value.shape[2:] == shape[2:]:
+                if are_channels_last(strides, value.shape) and value.shape[2:] == shape[2:]:
                     return channels_last(shape)
         return None
 
@@ -428,7 +432,7 @@ def _pool(low: Lowering, node: Node) -> None:
 
 def _pooled(low: Lowering, x: Value, shape: Shape) -> Shape | None:
     """The layout of the image that is pooled."""
-    return channels_last(shape) if low.place(x).strides == channels_last(x.shape) else None
+    return channels_last(shape) if are_channels_last(low.place(x).strides, x.shape) else None
 
 
 # ---------------------------------------------------------------- products
