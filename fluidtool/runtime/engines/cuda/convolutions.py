@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fluidtool.runtime.engines.cuda.calls import Choice, Convolution, Launch, Place, Pointer, channels_last
+from fluidtool.runtime.engines.cuda.calls import Choice, Convolution, Launch, Place, Pointer
 from fluidtool.runtime.engines.cuda.channels import by_eights, filled, keep_padded, padded, takes_halves
 from fluidtool.runtime.engines.cuda.depthwise import convolve_depthwise, is_depthwise
 from fluidtool.runtime.engines.cuda.lowering import Lowering, lowers, need_cudnn
@@ -28,14 +28,15 @@ def _convolution(low: Lowering, node: Node) -> None:
     sizes = x.shape, weights.shape, shape
     half = low.half if takes_halves(sizes) else ""
     images, filters, results = by_eights(sizes) if half else sizes
-    numbers = np.ascontiguousarray(filled(weights, filters).transpose(0, 2, 3, 1))
-    source = padded(low, x, images) if half else low.laid(x, channels_last(images))
-    plain = Place(low.room(results, half), channels_last(results))
+    first, strides = node.output in low.first, low.image(node.output)
+    numbers = np.ascontiguousarray(filled(weights, filters).transpose(*((0, 1, 2, 3) if first else (0, 2, 3, 1))))
+    source = padded(low, x, images) if half else low.laid(x, strides(images))
+    plain = Place(low.room(results, half), strides(results))
     keep_padded(low, plain, shape, results)
     low.places[node.output] = plain
     call = Convolution(
         source.pointer, Pointer((low.weights if half else low.constant)(numbers)), plain.pointer, images, filters, results,
-        tuple(attrs["pads"]), tuple(attrs["strides"]), tuple(attrs["dilations"]),
+        tuple(attrs["pads"]), tuple(attrs["strides"]), tuple(attrs["dilations"]), channels_first=first,
     )  # fmt: skip
     finish_convolution(low, node, call, plain)
 

@@ -15,11 +15,18 @@ from fluidtool.runtime.engines.cuda.calls import (
     Place,
     Pointer,
     Product,
-    are_channels_last,
     channels_last,
 )
 from fluidtool.runtime.engines.cuda.channels import Sizes, by_eights, keep_padded, padded, takes_halves
-from fluidtool.runtime.engines.cuda.lowering import Lowering, lowers, matrices_of, matrix_of, need_cublaslt, need_cudnn
+from fluidtool.runtime.engines.cuda.lowering import (
+    Lowering,
+    like_input,
+    lowers,
+    matrices_of,
+    matrix_of,
+    need_cublaslt,
+    need_cudnn,
+)
 from fluidtool.runtime.engines.cuda.sources import BUSY, THREADS, Source
 from fluidtool.runtime.engines.cuda.training.building import Bound, Rows, RowUpdate, Rule, Update
 from fluidtool.runtime.engines.cuda.training.forward import PLACES
@@ -90,7 +97,8 @@ def _convolution(low: Lowering, node: Node) -> None:
     is_sure = takes_halves(sizes)
     wide = by_eights(sizes) if low.half and is_sure else sizes
     shape = wide[values.index(node.output)]
-    out = Place(low.room(shape, low.half), channels_last(shape))
+    strides = low.image(node.output)
+    out = Place(low.room(shape, low.half), strides(shape))
     first = convolved(low, node, out, wide)
     if low.half and not is_sure:
         before, low.calls = low.calls, []
@@ -124,12 +132,12 @@ def convolved(low: Lowering, node: Node, out: Place, sizes: Sizes) -> Convolutio
     x, weights, results = (
         out if value is node.output
         else padded(low, value, shape) if out.buffer.half
-        else low.laid(value, channels_last(shape))
+        else low.laid(value, low.image(node.output)(shape))
         for value, shape in zip(images_of(node), sizes, strict=True)
     )  # fmt: skip
     return Convolution(
         x.pointer, weights.pointer, results.pointer, *sizes, windows.pads, windows.strides, windows.dilations,
-        node.attrs["computes"],
+        node.attrs["computes"], channels_first=node.output in low.first,
     )  # fmt: skip
 
 
@@ -137,8 +145,7 @@ def convolved(low: Lowering, node: Node, out: Place, sizes: Sizes) -> Convolutio
 def _pool_gradient(low: Lowering, node: Node) -> None:
     (x, y, grad), attrs = node.inputs, node.attrs
     sizes, cells = x.shape[2:], y.shape[2:]
-    wide = channels_last(x.shape) if are_channels_last(low.place(x).strides, x.shape) else None
-    src, out = Source(low), low.new(node.output, wide)
+    src, out = Source(low), low.new(node.output, like_input(low, node))
     order = sorted(range(4), key=lambda axis: -out.strides[axis])
     index = src.split(src.thread(prod(x.shape)), x.shape, order)
     loops, tests, bounds = "", "", []

@@ -32,6 +32,7 @@ class LoweredStep:
     inputs: Mapping[Value, Buffer]
     states: Mapping[str, Buffer]
     outputs: Mapping[str, Buffer]
+    graph: Graph
     results: tuple[Value | None, ...] = ()
 
 
@@ -43,10 +44,11 @@ def lower_step(
     libraries: frozenset[str],
     constants: dict[str, Buffer],
     half: str = "",
+    first: frozenset[Value] = frozenset(),
 ) -> LoweredStep:
     """The calls of a step. given: values that are copied in for every run. Raises UnsupportedError.
 
-    half: 'fp16' or 'bf16' to keep activations and their gradients in 16 bits.
+    half: 'fp16' or 'bf16' to keep activations and their gradients in 16 bits. first: images whose channels lie first.
     """
     results = [step.values[name] for name in wanted]
     ends = [*step.stores.values(), *(each.gradient for each in step.updates if each.gradient is not None)]
@@ -71,7 +73,7 @@ def lower_step(
         if value in read or value in changed:
             owned[name] = Buffer(value.floats, "state", integer=value.integer)
             places[value] = Place(owned[name], row_major(value.shape))
-    low = Lowering(graph, libraries, constants, places=places, apart=frozenset(results), half=half)
+    low = Lowering(graph, libraries, constants, places=places, apart=frozenset(results), half=half, first=first)
     low.narrow = narrow_values(graph, exact)
     low.inlined.update({node.output: node for node in graph.nodes if node.kind == COUNTED})
     low.nodes()
@@ -82,4 +84,6 @@ def lower_step(
     update(low, [stored(states[name], value) for name, value in step.stores.items() if not value.integer])
     store_counters(low, [(states[name], value) for name, value in step.stores.items() if value.integer])
     low.name_calls(None)
-    return LoweredStep(tuple(low.calls), inputs, owned, dict(zip(wanted, outputs, strict=True)), tuple(low.results))
+    return LoweredStep(
+        tuple(low.calls), inputs, owned, dict(zip(wanted, outputs, strict=True)), graph, tuple(low.results)
+    )
