@@ -151,6 +151,18 @@ def test_kernels_in_the_place_of_attention(
     assert "softmax_back_" in text and "most + logf(sum)" in text and faults(text, architecture) == ""
 
 
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+def test_kernels_of_a_softmax_with_dropout_and_of_its_gradient(
+    precision: str, architecture: str, generated: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLUIDTOOL_CUDA_PRECISION", precision)
+    build = network_of_attention(alpha=0.3, mask="keys", dropout=0.3)
+    Job(build, OPTIMIZERS["sgd"]).step(needed(build, 0))
+    text = "".join(generated)
+    assert "softmax_back_" in text and "const float y = " in text and faults(text, architecture) == ""
+
+
 @pytest.mark.parametrize("optimizer", ["adam", "ftrl", "centered rmsprop"])
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_kernels_of_sorted_tables(optimizer: str, architecture: str, generated: list[str]) -> None:

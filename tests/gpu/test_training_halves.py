@@ -138,7 +138,11 @@ def test_groups_are_offered_to_cudnn_in_halves(half: str, compiled: list[CudaSte
 def test_attention_norms_tables_and_dropout(half: str, compiled: list[CudaStep]) -> None:
     near(attention, [words(step) for step in range(3)], half, growth=4.0)
     launched = [call for call in compiled[-1].calls if hasattr(call, "name") and call.name.startswith("softmax")]
-    assert [call.pointers[-1].buffer.half for call in launched] == [half, ""]  # of the scores, and of the loss
+    assert [call.pointers[-1].buffer.half for call in launched] == [
+        half,
+        "",
+        half,
+    ]  # of scores, the loss, gradients of scores
 
 
 @pytest.mark.parametrize(

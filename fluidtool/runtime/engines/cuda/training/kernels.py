@@ -29,7 +29,7 @@ from fluidtool.runtime.engines.cuda.lowering import (
 )
 from fluidtool.runtime.engines.cuda.sources import BUSY, THREADS, Source
 from fluidtool.runtime.engines.cuda.training.building import Bound, Rows, RowUpdate, Rule, Update
-from fluidtool.runtime.engines.cuda.training.forward import PLACES
+from fluidtool.runtime.engines.cuda.training.forward import PLACES, literal
 from fluidtool.runtime.engines.cupy.kernels import MULTIPLIER, PCG64, parts
 from fluidtool.runtime.graph.importers.registry import ADD
 from fluidtool.runtime.graph.ir import NONE, RELU, Graph, Node, Value
@@ -358,23 +358,28 @@ def _stream(src: Source, name: str) -> list[str]:
 
 @lowers("draw")
 def _draw(low: Lowering, node: Node) -> None:
-    """Numbers of PCG64 from the place in its stream that the host has written: numpy's."""
+    """Which floats of PCG64, from the place in its stream that the host has written, are not below a rate: numpy's."""
     state, count = node.inputs[0], prod(node.output.shape)
     src, out = Source(low), low.new(node.output)
     at, name = src.thread(-(-count // DRAWN) + 1), src.pointer(low.place(state).buffer)
+    rate = literal(node.attrs["rate"])
+
+    def kept(bits: str) -> str:
+        return f"(float)({bits} >> 8) * (1.0f / 16777216.0f) >= {rate} ? 1.0f : 0.0f"
+
     src.lines += [
         *_stream(src, name),
         "const int first = (int)s[4];",
         f"const int begin = {at} * {DRAWN // 2}, words = ({count} - first + 1) / 2;",
-        f"if ({at} == 0 && first) out[0] = (float)((unsigned)s[5] >> 8) * (1.0f / 16777216.0f);",
+        f"if ({at} == 0 && first) out[0] = {kept('(unsigned)s[5]')};",
         "if (begin >= words) return;",
         "state = jumped(state, factor, step, (word)begin);",
         f"for (int i = begin; i < words && i < begin + {DRAWN // 2}; i++) {{",
         "    state = plus(times(state, factor), step);",
         "    const word both = drawn(state);",
         "    const int place = first + 2 * i;",
-        "    out[place] = (float)((unsigned)both >> 8) * (1.0f / 16777216.0f);",
-        f"    if (place + 1 < {count}) out[place + 1] = (float)((unsigned)(both >> 32) >> 8) * (1.0f / 16777216.0f);",
+        f"    out[place] = {kept('(unsigned)both')};",
+        f"    if (place + 1 < {count}) out[place + 1] = {kept('(unsigned)(both >> 32)')};",
         "}",
     ]
     low.calls.append(src.launch(out, -(-(-(-count // DRAWN) + 1) // THREADS), THREADS, "draw"))

@@ -14,6 +14,7 @@ from fluidtool.runtime.engines.cuda.training.building import BuiltStep
 from fluidtool.runtime.engines.cuda.training.counters import COUNTED, store_counters
 from fluidtool.runtime.engines.cuda.training.halves import narrow_values
 from fluidtool.runtime.engines.cuda.training.kernels import update, update_rows, with_biases
+from fluidtool.runtime.engines.cuda.training.softmax import with_softmax
 from fluidtool.runtime.engines.cuda.training.updates import stored
 from fluidtool.runtime.graph.importers.registry import need
 from fluidtool.runtime.graph.ir import Graph, Value
@@ -58,7 +59,7 @@ def lower_step(
     ends += [grad for each in step.row_updates for grad in each.rows.grads]
     ends += step.reductions  # the other ranks wait for them
     graph = Graph((*given, *states.values()), list(dict.fromkeys([*results, *ends])), step.nodes).without_unread()
-    graph = with_biases(with_attention(graph, bool(half) and "cudnn" in libraries))
+    graph = with_biases(with_softmax(with_attention(graph, bool(half) and "cudnn" in libraries)))
     read = {value for node in graph.nodes for value in node.inputs} | set(graph.outputs)
     read |= {ids for each in step.row_updates for ids in each.rows.ids}
     places, inputs, owned = {}, {}, {}
