@@ -1,9 +1,9 @@
 """Everything that no machine without a GPU can check, on a machine that has one: python -m tests.gpu.device --out FOLDER
 
 Operator cases, models and training steps of the corpus, by cupy and as CUDA graphs; models with halves in memory; what cuDNN fuses,
-or refuses; random programs as CUDA graphs; twenty cases under compute-sanitizer; networks beside PyTorch. FOLDER gets
-`failures.json`, with the reason for each case that failed, and `results.json` with the rest. A process that dies is told as the
-failure of its case, and another one goes on after it.
+or refuses; convolutions in both layouts; random programs as CUDA graphs; twenty cases under compute-sanitizer; networks beside
+PyTorch. FOLDER gets `failures.json`, with the reason for each case that failed, and `results.json` with the rest. A process that
+dies is told as the failure of its case, and another one goes on after it.
 Cases run in several processes at once, and what has no time left is told as not run. --standin is a dry run on a machine without
 a GPU.
 """
@@ -23,9 +23,10 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import chdir, nullcontext
+from contextlib import ExitStack, chdir, nullcontext
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
@@ -71,12 +72,17 @@ def random_program(name: str) -> None:
             np.testing.assert_allclose(a, b, rtol=0, atol=1e-4 * float(largest))
 
 
-FUSED = [f"{what}/{half}" for what in ("relu", "gelu", "attention", "mask") for half in ("float32", "bf16", "fp16")]
-"""An activation at the end of a convolution, or attention without and with a mask; and a precision."""
+FUSED = [
+    f"{what}/{half}" for what in ("relu", "gelu", "stem", "attention", "mask") for half in ("float32", "bf16", "fp16")
+]
+"""An activation at the end of a convolution, that of a first layer of 3 channels, or attention without and with a mask; and a
+precision.
+"""
 
 
 def fused_call(name: str) -> None:
     """What cuDNN may compute at once gives numpy's numbers; told, too, if it has no plan for it here."""
+    from tests.gpu.test_cuda_channels import stem
     from tests.gpu.test_cuda_fused import ROUNDING, attention, block, compiled, on_gpu
     from tests.runtime.native.checking import Net
 
@@ -85,6 +91,8 @@ def fused_call(name: str) -> None:
     if what in ("attention", "mask"):
         y = net.op("relu", "Out", {"X": attention(net, 2, what == "mask", size=32)})
         net.feeds = {each: array / 8 for each, array in net.feeds.items()}  # scores of the order of 1
+    elif what == "stem":
+        net, y = stem(3, 64)
     else:
         y = block(net, what, {"approximate": False} if what == "gelu" else {}, 16)
     (want,), (found,) = net.run("numpy", y), on_gpu(net, y)
@@ -93,6 +101,31 @@ def fused_call(name: str) -> None:
     if half == "float32":
         return  # cuDNN fuses on tensor cores, which round
     assert not compiled(net).work.refused, f"cuDNN has no plan for it; computed call by call, off by {error:.2g}"
+
+
+LAYOUTS = [f"{what}/{how}" for what in ("inference", "training") for how in ("measured", "first", "by_window")]
+"""Convolutions of float32 by a region or a step, in the layouts that are the fastest here, or in others."""
+
+
+def layout_case(name: str) -> None:
+    """Convolutions give the CPU's numbers in any layout, small ones too."""
+    from tests.gpu import test_cuda_layouts as layouts
+    from tests.gpu.test_cuda_fused import on_gpu
+
+    what, how = name.split("/")
+    seconds = {"first": layouts.first_is_faster, "by_window": layouts.by_window}.get(how)
+    with ExitStack() as patches:
+        patches.enter_context(patch.object(layouts.layouts, "LEAST", 1))
+        if seconds is not None:
+            patches.enter_context(patch.object(layouts.plans.Copies, "seconds", return_value=0.0))
+            patches.enter_context(patch.object(layouts.cudnn.Cudnn, "seconds", side_effect=seconds))
+        if what == "training":
+            layouts.trained(layouts.odd(3, 12), [layouts.pictures(3, seed) for seed in range(3)])
+            return
+        net, y = layouts.bottleneck()
+        (want,), (found,) = net.run("numpy", y), on_gpu(net, y)
+    error = float(np.linalg.norm(found - want) / np.linalg.norm(want))
+    assert error < 1e-5, f"off by {error:.2g} of its norm"
 
 
 def graph_seeds() -> list[str]:
@@ -107,6 +140,7 @@ PARTS: dict[str, tuple[Callable[[], Sequence[str]], Callable[[str], Any], str]] 
     "models as graphs": (lambda: names_in("models"), cases.graph_counts, "1"),
     "models in halves": (lambda: names_in("models"), cases.model_in_halves, "1"),
     "fused calls": (lambda: FUSED, fused_call, "1"),
+    "layouts": (lambda: LAYOUTS, layout_case, "1"),
     "training as graphs": (lambda: names_in("train"), cases.step_counts, "1"),
     "training in halves": (lambda: names_in("train"), cases.training_in_halves, "1"),
     "operators in training steps": (cases.step_operators, cases.operator_in_a_step, "1"),

@@ -107,6 +107,27 @@ def test_a_convolution_is_described_to_cudnn(computes: str, tensor: int, shape: 
 
 
 @needs_cudnn
+@pytest.mark.parametrize(
+    ("computes", "tensor", "shape", "strides"),
+    [
+        ("out", 2, [2, 4, 5, 7], [140, 35, 7, 1]),
+        ("x", 0, [2, 8, 9, 7], [504, 63, 7, 1]),
+        ("weights", 1, [4, 2, 3, 3], [18, 9, 3, 1]),
+    ],
+)
+def test_a_convolution_with_channels_first_is_described_to_cudnn(
+    computes: str, tensor: int, shape: Any, strides: Any
+) -> None:
+    nowhere = Pointer(Buffer(1))
+    call = Convolution(
+        nowhere, nowhere, nowhere, (2, 8, 9, 7), (4, 2, 3, 3), (2, 4, 5, 7), (1, 1, 1, 1), (2, 1), (1, 1), computes,
+        channels_first=True,
+    )  # fmt: skip
+    _, tensors = cudnn.convolution_graph(cudnn.module(), call, None)
+    assert (tensors[tensor].get_dim(), tensors[tensor].get_stride()) == (shape, strides)
+
+
+@needs_cudnn
 def test_a_convolution_of_volumes_is_described_to_cudnn() -> None:
     nowhere = Pointer(Buffer(1))
     call = Convolution(

@@ -16,6 +16,9 @@ from fluidtool.tensor import CUDAPlace
 from tests.fuzz._networks import network
 from tests.gpu import cases
 from tests.gpu.nvrtc import ABSENT, faults, nvrtc
+from tests.gpu.test_cuda_channels import odd as odd_layers
+from tests.gpu.test_cuda_channels import pictures
+from tests.gpu.test_cuda_channels import stem as first_layers
 from tests.gpu.test_cuda_recurrent_steps import LAYERS, stack
 from tests.gpu.test_cuda_recurrent_steps import batch as some_sequences
 from tests.gpu.test_cuda_recurrent_steps import network as sequences_with
@@ -85,6 +88,22 @@ def test_kernels_of_models_in_halves(name: str, half: str, architecture: str, ge
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("half", ["fp16", "bf16"])
+def test_kernels_that_fill_channels_up(
+    half: str, architecture: str, generated: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLUIDTOOL_CUDA_PRECISION", half)
+    for width in (3, 12):
+        net, name = first_layers(width, 20)
+        on_gpu(net, name)
+        Job(odd_layers(width, 12), OPTIMIZERS["sgd"]).step(pictures(width, 0))
+    assert len(generated) >= 4 and all(
+        "pad_" in text for text in generated if "clear" not in text and "check_" not in text
+    )
+    assert [faults(text, architecture) for text in generated] == [""] * len(generated)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize(
     "name",
     [
@@ -130,6 +149,18 @@ def test_kernels_in_the_place_of_attention(
     Job(build, OPTIMIZERS["sgd"]).step(needed(build, 0))
     text = "".join(generated)
     assert "softmax_back_" in text and "most + logf(sum)" in text and faults(text, architecture) == ""
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+def test_kernels_of_a_softmax_with_dropout_and_of_its_gradient(
+    precision: str, architecture: str, generated: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLUIDTOOL_CUDA_PRECISION", precision)
+    build = network_of_attention(alpha=0.3, mask="keys", dropout=0.3)
+    Job(build, OPTIMIZERS["sgd"]).step(needed(build, 0))
+    text = "".join(generated)
+    assert "softmax_back_" in text and "const float y = " in text and faults(text, architecture) == ""
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "ftrl", "centered rmsprop"])

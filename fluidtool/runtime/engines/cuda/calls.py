@@ -102,6 +102,7 @@ class Product:
 class Convolution:
     """out = x convolved with weights; images [n, h, w, c], weights [count, h, w, c of a group], volumes likewise, of one type.
 
+    channels_first: images [n, c, h, w] and weights [count, c of a group, h, w] instead.
     computes: what is written, 'out'; for gradients 'x' or 'weights', from the two others. Only for 'out': out = activation(x
     convolved with weights + bias + added). bias: floats by channel. added: an image like out. activation: its name, as
     cuDNN has it, and numbers by name.
@@ -120,6 +121,11 @@ class Convolution:
     bias: Pointer | None = None
     added: Pointer | None = None
     activation: tuple[str, tuple[tuple[str, float], ...]] | None = None
+    channels_first: bool = False
+
+    def strides_of(self, shape: Shape) -> Shape:
+        """The strides of its images and of its weights."""
+        return row_major(shape) if self.channels_first else channels_last(shape)
 
     @property
     def pointers(self) -> tuple[Pointer, ...]:
@@ -276,6 +282,11 @@ def channels_last(shape: Shape) -> Shape:
     """The strides of an image [n, c, h, w], or a volume [n, c, d, h, w], whose channels are contiguous."""
     _, c, *sizes = shape
     return prod(sizes) * c, 1, *(prod(sizes[axis + 1 :]) * c for axis in range(len(sizes)))
+
+
+def are_channels_last(strides: Shape, shape: Shape) -> bool:
+    """Whether strides are those of an image whose channels are contiguous; its pixels may have further ones."""
+    return strides[-1] >= shape[1] and strides == channels_last((shape[0], strides[-1], *shape[2:]))
 
 
 def same_strides(one: Shape, other: Shape, shape: Shape) -> bool:

@@ -8,9 +8,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fluidtool.runtime.engines.cuda.calls import Choice, Convolution, Launch, Place, Pointer, channels_last
+from fluidtool.runtime.engines.cuda.calls import Choice, Convolution, Launch, Place, Pointer
+from fluidtool.runtime.engines.cuda.channels import by_eights, filled, keep_padded, padded, takes_halves
 from fluidtool.runtime.engines.cuda.depthwise import convolve_depthwise, is_depthwise
-from fluidtool.runtime.engines.cuda.lowering import TENSOR_CORES, Lowering, lowers, need_cudnn
+from fluidtool.runtime.engines.cuda.lowering import Lowering, lowers, need_cudnn
 from fluidtool.runtime.engines.cuda.sources import RELU6, Source
 from fluidtool.runtime.graph.importers.registry import GELU, LEAKY, SIGMOID, SWISH, TANH
 from fluidtool.runtime.graph.ir import NONE, RELU, Node, Shape
@@ -24,14 +25,18 @@ def _convolution(low: Lowering, node: Node) -> None:
         return
     need_cudnn(low)
     weights = scaled_filters(node, 0)
-    half = low.half if takes_halves(x.shape, weights.shape) else ""
-    filters = (low.weights if half else low.constant)(np.ascontiguousarray(weights.transpose(0, 2, 3, 1)))
-    source = low.laid(x, channels_last(x.shape), half)
-    plain = Place(low.room(shape, half), channels_last(shape))
+    sizes = x.shape, weights.shape, shape
+    half = low.half if takes_halves(sizes) else ""
+    images, filters, results = by_eights(sizes) if half else sizes
+    first, strides = node.output in low.first, low.image(node.output)
+    numbers = np.ascontiguousarray(filled(weights, filters).transpose(*((0, 1, 2, 3) if first else (0, 2, 3, 1))))
+    source = padded(low, x, images) if half else low.laid(x, strides(images))
+    plain = Place(low.room(results, half), strides(results))
+    keep_padded(low, plain, shape, results)
     low.places[node.output] = plain
     call = Convolution(
-        source.pointer, Pointer(filters), plain.pointer, x.shape, weights.shape, shape, tuple(attrs["pads"]),
-        tuple(attrs["strides"]), tuple(attrs["dilations"]),
+        source.pointer, Pointer((low.weights if half else low.constant)(numbers)), plain.pointer, images, filters, results,
+        tuple(attrs["pads"]), tuple(attrs["strides"]), tuple(attrs["dilations"]), channels_first=first,
     )  # fmt: skip
     finish_convolution(low, node, call, plain)
 
@@ -44,11 +49,6 @@ def scaled_filters(node: Node, axis: int) -> NDArray[np.float32]:
     by_channel = [-1 if each == axis else 1 for each in range(weights.ndim)]
     scaled: NDArray[np.float32] = (weights * np.reshape(scale, by_channel)).astype(np.float32)
     return scaled
-
-
-def takes_halves(images: Shape, filters: Shape) -> bool:
-    """Whether cuDNN certainly has a kernel of tensor cores: no groups, and channels by eights. Others stay in float32."""
-    return images[1] == filters[1] and not any(count % TENSOR_CORES for count in filters[:2])
 
 
 def finish_convolution(low: Lowering, node: Node, call: Convolution, plain: Place) -> None:
@@ -78,8 +78,7 @@ def fused_convolution(low: Lowering, node: Node, call: Convolution, plain: Place
     added = None
     if node.residual is not None:
         place = None if node.residual in low.inlined else low.place(node.residual)
-        like = node.residual.shape == node.output.shape and place is not None
-        if place is None or not like or place.strides != plain.strides or place.buffer.half != plain.buffer.half:
+        if place is None or not _is_like(low, node, place, call.results, plain):
             return None
         added = place.pointer
     activation = None
@@ -89,8 +88,18 @@ def fused_convolution(low: Lowering, node: Node, call: Convolution, plain: Place
         name, numbers = FUSED[node.activation.kind]
         activation = name, numbers(node.activation.constants)
     shift = node.attrs["shift"]
-    bias = None if shift is None else Pointer(low.constant(np.asarray(shift, np.float32).reshape(-1)))
+    bias = None
+    if shift is not None:
+        bias = Pointer(low.constant(filled(np.asarray(shift, np.float32).reshape(-1), call.results[1:2])))
     return replace(call, bias=bias, added=added, activation=activation)
+
+
+def _is_like(low: Lowering, node: Node, added: Place, results: Shape, plain: Place) -> bool:
+    """Whether cuDNN may add what lies there to a result: it has the same shape, layout and type, and as many channels."""
+    shape = node.output.shape
+    alike = node.residual is not None and node.residual.shape == shape and added.strides == plain.strides
+    is_whole = shape == results or low.padded.get((added, shape, results)) == added
+    return alike and is_whole and added.buffer.half == plain.buffer.half
 
 
 Numbers = tuple[tuple[str, float], ...]

@@ -1,10 +1,11 @@
-"""cuDNN, by the graph API of nvidia-cudnn-frontend: convolutions, their gradients and what follows them, channels last; attention.
+"""cuDNN, by the graph API of nvidia-cudnn-frontend: convolutions, their gradients and what follows them; attention.
 
 The factors of float32 are rounded, to TF32, only on request.
 """
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,8 @@ from fluidtool.runtime.engines.cuda.calls import (
     Convolution,
     Heads,
     RefusedError,
-    channels_last,
 )
-from fluidtool.runtime.engines.cuda.plans import Choices
+from fluidtool.runtime.engines.cuda.plans import Choices, shortest
 
 Described = Convolution | Attention | AttentionGradient
 
@@ -73,6 +73,23 @@ class Cudnn:
             raise RefusedError(f"cuDNN has no plan for {key}")
         return found
 
+    def seconds(self, call: Convolution) -> float:
+        """How long a convolution of float32 takes on this device, measured once and kept; infinity if there is no plan for it."""
+        key = "seconds", key_of(call)
+        found = self._choices.get(key, np.float32().itemsize, lambda: np.float32(self._measured(call)).tobytes())
+        return float(np.frombuffer(found, np.float32)[0])
+
+    def _measured(self, call: Convolution) -> float:
+        """On memory of its own, which is free afterwards, as is that of the plan."""
+        sizes = zip(call.pointers, (call.images, call.filters, call.results), strict=True)
+        arrays = {pointer: self._xp.zeros(shape, np.float32) for pointer, shape in sizes}
+        try:
+            return shortest(self._xp, lambda: self.run(call, lambda pointer: int(arrays[pointer].data.ptr)))
+        except RefusedError:
+            return inf
+        finally:
+            self._plans.pop(key_of(call), None)
+
     def _planned_unless_refused(self, call: Described, key: Any) -> Planned | None:
         """A plan; none at once if an earlier process has found that there is none."""
         made: list[Planned | None] = []
@@ -110,7 +127,8 @@ def key_of(call: Described) -> tuple[Any, ...]:
         return "attention" if isinstance(call, Attention) else "attention back", call.factor, *places
     fused = call.bias is not None, call.added is not None, call.activation, call.x.buffer.half
     return (
-        call.images, call.filters, call.results, call.pads, call.strides, call.dilations, call.computes, *fused,
+        call.images, call.filters, call.results, call.pads, call.strides, call.dilations, call.computes,
+        call.channels_first, *fused,
     )  # fmt: skip
 
 
@@ -143,7 +161,7 @@ def convolution_graph(library: Any, call: Convolution, handle: Any) -> tuple[Any
     shapes = {"x": call.images, "weights": call.filters, "out": call.results}
 
     def image(name: str, shape: Any, of: Any = kind) -> Any:
-        return graph.tensor(name=name, dim=list(shape), stride=list(channels_last(shape)), data_type=of)
+        return graph.tensor(name=name, dim=list(shape), stride=list(call.strides_of(shape)), data_type=of)
 
     given = {name: image(name, shape) for name, shape in shapes.items() if name != call.computes}
     compute, first, second = {
@@ -168,7 +186,7 @@ def convolution_graph(library: Any, call: Convolution, handle: Any) -> tuple[Any
         name, numbers = call.activation
         found = getattr(graph, name)(found, **dict(numbers), compute_data_type=float32)
     shape = shapes[call.computes]
-    found.set_output(True).set_dim(list(shape)).set_stride(list(channels_last(shape))).set_data_type(kind)
+    found.set_output(True).set_dim(list(shape)).set_stride(list(call.strides_of(shape))).set_data_type(kind)
     tensors = {**given, call.computes: found}
     return graph, (tensors["x"], tensors["weights"], tensors["out"], *more)
 

@@ -66,6 +66,9 @@ class CudaEngine:
             imported = import_region(hosted)
             imported = replace(imported, graph=rewritten(imported.graph, spec.pooled))
             lowered = lower(imported.graph, self.libraries, constants.buffers, self.half)
+            first = self.opened.channels_first(lowered)
+            if first:
+                lowered = lower(imported.graph, self.libraries, constants.buffers, first=first)
         except BUGS as error:
             if isinstance(error, FluidError):
                 raise

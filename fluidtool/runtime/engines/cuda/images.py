@@ -9,16 +9,10 @@ import numpy as np
 
 from fluidtool.runtime.engines.cuda.calls import Buffer, Convolution, Place, Pointer, channels_last
 from fluidtool.runtime.engines.cuda.convolutions import finish_convolution, scaled_filters
-from fluidtool.runtime.engines.cuda.lowering import Lowering, lowers, need_cudnn
+from fluidtool.runtime.engines.cuda.lowering import Lowering, like_input, lowers, need_cudnn
 from fluidtool.runtime.engines.cuda.sources import THREADS, Source, number
 from fluidtool.runtime.graph.importers.registry import need
-from fluidtool.runtime.graph.ir import NONE, Node, Shape, Value
-
-
-def like_input(low: Lowering, node: Node) -> Shape | None:
-    """Channels last if the image that a node reads is so."""
-    x = node.inputs[0]
-    return channels_last(node.output.shape) if low.place(x).strides == channels_last(x.shape) else None
+from fluidtool.runtime.graph.ir import NONE, Node, Value
 
 
 @lowers("interpolate")

@@ -21,6 +21,7 @@ from fluidtool.runtime.engines.cuda.calls import (
     Pointer,
     Product,
     Reduction,
+    are_channels_last,
     channels_last,
     row_major,
     same_strides,
@@ -34,7 +35,8 @@ from fluidtool.runtime.graph.weights import matrices
 MOVES = frozenset({"view", "transpose", "slice"})
 WITHIN = MOVES | {"unary", "binary", "affine", "concat", "stack", "formula"}
 """What may be computed within its reader: without reading anything at an index that it looks up."""
-ROWS = frozenset({"softmax", "layer_norm", "reduce", "sums"})  # they read an element two or three times
+ROWS = frozenset({"softmax", "softmax_dropped", "softmax_gradient", "layer_norm", "reduce", "sums"})
+"""Nodes that read an element two or three times."""
 NARROW = frozenset(EXPRESSIONS) | {
     "softmax", "softmax_axis", "layer_norm", "group_norm", "pool", "product", "matmul", "attention", "conv", "interpolate",
     "pixel_shuffle", "local_response",
@@ -54,19 +56,25 @@ class Lowered:
     calls: tuple[Call, ...]
     inputs: tuple[Buffer, ...]
     outputs: tuple[Buffer, ...]
+    graph: Graph
     results: tuple[Value | None, ...] = ()
     mark: Buffer | None = None
 
 
 def lower(
-    graph: Graph, libraries: frozenset[str], constants: dict[str, Buffer] | None = None, half: str = ""
+    graph: Graph,
+    libraries: frozenset[str],
+    constants: dict[str, Buffer] | None = None,
+    half: str = "",
+    first: frozenset[Value] = frozenset(),
 ) -> Lowered:
     """The calls of a graph. Raises UnsupportedError for a node that has none with these libraries ('cublaslt', 'cudnn').
 
     constants: those of other specializations of the region, by a digest of their numbers; new ones are added.
     half: 'fp16' or 'bf16' to keep weights, and what is computed between inputs and outputs, in 16 bits.
+    first: images whose channels lie first; by default those of images that convolutions compute or read lie last.
     """
-    low = Lowering(graph, libraries, {} if constants is None else constants, half=half)
+    low = Lowering(graph, libraries, {} if constants is None else constants, half=half, first=first)
     inputs = []
     for value in graph.inputs:
         need(prod(value.shape) <= LARGEST, f"{value.name} of more than {LARGEST} elements")
@@ -77,9 +85,9 @@ def lower(
     outputs = low.outputs(graph.outputs)
     low.name_calls(None)
     if low.mark is None:
-        return Lowered(tuple(low.calls), tuple(inputs), outputs, tuple(low.results))
+        return Lowered(tuple(low.calls), tuple(inputs), outputs, graph, tuple(low.results))
     calls, results = (cleared(low.mark), *low.calls), (None, *low.results)
-    return Lowered(calls, tuple(inputs), outputs, results, low.mark)
+    return Lowered(calls, tuple(inputs), outputs, graph, results, low.mark)
 
 
 def cleared(mark: Buffer) -> Launch:
@@ -99,6 +107,7 @@ class Lowering:
     places: dict[Value, Place] = field(default_factory=dict)
     inlined: dict[Value, Node] = field(default_factory=dict)
     apart: frozenset[Value] | None = None  # values with memory of their own; by default all outputs
+    first: frozenset[Value] = frozenset()  # images whose channels lie first
     half: str = ""  # what numbers of 16 bits are, if memory has those
     narrow: frozenset[Value] | None = None  # values kept in them; by default results of the kinds of nodes that may be
     beside: dict[tuple[Value, str], Place] = field(
@@ -108,6 +117,9 @@ class Lowering:
         default_factory=dict
     )  # copies of them for products, which several may read
     masks: dict[tuple[Value, Shape], Place] = field(default_factory=dict)  # copies of them for attention, likewise
+    padded: dict[tuple[Place, Shape, Shape], Place] = field(
+        default_factory=dict
+    )  # images in halves with further channels, by place, shape and larger shape
     kind: str = ""  # of the node that is lowered
     reductions: dict[Value, Reduction] = field(default_factory=dict)
     sorted: dict[tuple[Value, ...], Pointer] = field(default_factory=dict)  # ids of training steps, once they are
@@ -276,10 +288,14 @@ class Lowering:
         alike = [each for each in operands(node) if each.shape == value.shape]
         return self.strides_of(alike[0]) if alike else row_major(value.shape)
 
+    def image(self, value: Value) -> Callable[[Shape], Shape]:
+        """What gives the strides of the images and the filters of a convolution that computes a value."""
+        return row_major if value in self.first else channels_last
+
     def strides_like(self, node: Node) -> Shape | None:
         """Channels last if an image of this shape that a node reads is so; else None."""
         shape = node.output.shape
-        if len(shape) != 4:
+        if len(shape) != 4 or node.output in self.first:
             return None
         waiting = list(operands(node))
         while waiting:
@@ -289,7 +305,7 @@ class Lowering:
                 waiting += operands(inner)
             elif len(value.shape) == 4 and value in self.places and shape[1] > 1 < prod(shape[2:]):
                 strides = self.places[value].strides
-                if strides == channels_last(value.shape) and value.shape[2:] == shape[2:]:
+                if are_channels_last(strides, value.shape) and value.shape[2:] == shape[2:]:
                     return channels_last(shape)
         return None
 
@@ -397,7 +413,7 @@ def _pool(low: Lowering, node: Node) -> None:
     x, attrs = node.inputs[0], node.attrs
     (h, w), (rows, columns) = x.shape[2:], node.output.shape[2:]
     need(node.residual is None and node.activation == NONE, "pooling with an activation")
-    src, out = Source(low), low.new(node.output, _pooled(low, x, node.output.shape))
+    src, out = Source(low), low.new(node.output, like_input(low, node))
     shape = node.output.shape
     order = sorted(range(4), key=lambda axis: -out.strides[axis])
     index = src.split(src.thread(prod(shape)), shape, order)
@@ -426,9 +442,11 @@ def _pool(low: Lowering, node: Node) -> None:
     low.calls.append(src.launch(out, -(-prod(shape) // THREADS), THREADS, "pool"))
 
 
-def _pooled(low: Lowering, x: Value, shape: Shape) -> Shape | None:
-    """The layout of the image that is pooled."""
-    return channels_last(shape) if low.place(x).strides == channels_last(x.shape) else None
+def like_input(low: Lowering, node: Node) -> Shape | None:
+    """Channels last if the image that a node reads is so, unless they should be first; else None."""
+    x, value = node.inputs[0], node.output
+    are_last = are_channels_last(low.place(x).strides, x.shape) and value not in low.first
+    return channels_last(value.shape) if are_last else None
 
 
 # ---------------------------------------------------------------- products

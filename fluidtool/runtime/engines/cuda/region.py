@@ -6,9 +6,10 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
+from math import inf
 from threading import Lock
 from time import perf_counter
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -36,14 +37,32 @@ from fluidtool.runtime.engines.cuda.calls import (
 )
 from fluidtool.runtime.engines.cuda.cublaslt import CublasLt
 from fluidtool.runtime.engines.cuda.cudnn import Cudnn
+from fluidtool.runtime.engines.cuda.layouts import channels_first
 from fluidtool.runtime.engines.cuda.lowering import Lowered
+from fluidtool.runtime.engines.cuda.plans import Copies
 from fluidtool.runtime.engines.cuda.sources import PRELUDE
 from fluidtool.runtime.graph.importers.registry import Lod
-from fluidtool.runtime.graph.ir import UnsupportedError, Value
+from fluidtool.runtime.graph.ir import Graph, UnsupportedError, Value
 from fluidtool.runtime.graph.pipeline import ImportedRegion, check_bounds
 
 LibraryCall = Product | Convolution | Attention | AttentionGradient
 OF_CAPTURES = range(900, 910)  # cudaErrorStreamCaptureUnsupported and what else only captures raise (driver_types.h)
+
+
+class LoweredCalls(Protocol):
+    """A region that is lowered, as far as layouts are chosen by it."""
+
+    @property
+    def graph(self) -> Graph:
+        """Its nodes."""
+
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        """Its calls."""
+
+    @property
+    def results(self) -> tuple[Value | None, ...]:
+        """What each of them computes."""
 
 
 class Libraries:
@@ -53,6 +72,7 @@ class Libraries:
         self.device, self.precision = device, precision
         self._products: CublasLt | None = None
         self._convolutions: Cudnn | None = None
+        self._copies = Copies(device.xp)
 
     def prepare(self, call: LibraryCall, address: Callable[[Pointer], int]) -> None:
         """Make the plan of a call. Raises RefusedError where the library has none, or cannot be used."""
@@ -62,9 +82,26 @@ class Libraries:
         """Make a call on the current stream. Raises RefusedError if the library refuses it."""
         self._asked(call, lambda library: library.run(call, address))
 
-    def _asked(self, call: LibraryCall, work: Callable[[Any], object]) -> None:
+    def channels_first(self, lowered: LoweredCalls) -> frozenset[Value]:
+        """Which images of a region, lowered with all channels last, should have them first: of float32, by what is measured."""
+        if self.precision != "float32":
+            return frozenset()
+        graph = lowered.graph
+        with self.device.active():
+            return channels_first(
+                graph.nodes, graph.outputs, lowered.calls, lowered.results, self._seconds, self._copies.seconds
+            )
+
+    def _seconds(self, call: Convolution) -> float:
+        """How long a convolution takes; nobody knows where the memory for it does not suffice, or the library fails."""
         try:
-            work(self._library(call))
+            return float(self._asked(call, lambda library: library.seconds(call)))
+        except (RefusedError, MemoryError):
+            return inf
+
+    def _asked(self, call: LibraryCall, work: Callable[[Any], Any]) -> Any:
+        try:
+            return work(self._library(call))
         except (RefusedError, FluidError, MemoryError, self.device.xp.cuda.runtime.CUDARuntimeError):
             raise
         except Exception as error:  # the libraries have classes of their own, and none that all of these are

@@ -93,10 +93,10 @@ class Rows:
             f"{loop} {{ const int b = (k * {self.threads} + me) * {self.lanes}; {inside}{{ {inner} }} }}"
         )
 
-    def first(self, value: Callable[[str], str], make: str) -> None:
-        """The loop that reads: `make` is said of each value, called v, which registers keep if they can."""
+    def first(self, value: Callable[[str], str], make: Callable[[str], str]) -> None:
+        """The loop that reads: `make` gives what is said of each value, called v, which registers keep if they can."""
         kept = f"{self.kept} = v; " if self.is_kept else ""
-        self.each(lambda part: f"const float v = {value(part)}; {kept}{make}")
+        self.each(lambda part: f"const float v = {value(part)}; {kept}{make(part)}")
 
     def again(self, value: Callable[[str], str], make: Callable[[str], str]) -> None:
         """A further loop over the same values: `make` gives what is said of each, called v, by its place in the row."""
@@ -141,8 +141,23 @@ def _softmax(low: Lowering, node: Node) -> None:
     softmax(low, x, mask[0] if mask else None, node.attrs, low.new(node.output))
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class Dropped:
+    """The results of a softmax after a dropout: result * kept * factor. kept: 1 or 0. factor: as C has it."""
+
+    place: Place
+    kept: Value
+    factor: str
+
+
 def softmax(
-    low: Lowering, x: Value, mask: Value | None, attrs: Mapping[str, Any], out: Place, stats: Place | None = None
+    low: Lowering,
+    x: Value,
+    mask: Value | None,
+    attrs: Mapping[str, Any],
+    out: Place,
+    stats: Place | None = None,
+    dropped: Dropped | None = None,
 ) -> None:
     """Rows of x * factor + mask: exp(x - the largest) / their sum; to `stats` the logarithm of the sum of all exp(x)."""
     shape, count = x.shape, x.shape[-1]
@@ -166,13 +181,23 @@ def softmax(
             return value
 
         src.lines.append("float most = -1.0f / 0.0f, sum = 0.0f;")
-        kernel.first(element, "most = ft_larger(most, v);")
+        kernel.first(element, lambda part: "most = ft_larger(most, v);")
         kernel.joined("most", "ft_larger({a}, {b})")
         power = f"{kernel.kept} = expf(v - most); sum += {kernel.kept};" if kernel.is_kept else "sum += expf(v - most);"
         kernel.again(element, lambda part: power)
         kernel.joined("sum", "({a} + {b})")
         result = "v / sum" if kernel.is_kept else "expf(v - most) / sum"
-        kernel.again(element, lambda part: src.store(out, index(part), result))
+
+        def stored(part: str) -> str:
+            own = index(part)
+            if dropped is None:
+                return src.store(out, own, result)
+            both = [(out, "y", "out")]
+            value = f"y * {src.load(dropped.kept, own)} * {dropped.factor}"
+            both.append((dropped.place, value, src.writable(dropped.place.buffer, dropped.place.offset)))
+            return " ".join([f"const float y = {result};", *(src.store(place, own, *more) for place, *more in both)])
+
+        kernel.again(element, stored)
         if stats is not None:
             src.lines.append(f"if (me == 0) {src.writable(stats.buffer, stats.offset)}[row] = most + logf(sum);")
 
@@ -242,7 +267,7 @@ def _normalized(
             return src.store(out, index, activated(node.activation, found))
 
         src.lines.append("float sum = 0.0f, squares = 0.0f;")
-        kernel.first(value, "sum += v;")
+        kernel.first(value, lambda part: "sum += v;")
         kernel.joined("sum", "({a} + {b})")
         src.lines.append(f"const float mean = sum / {number(count)};")
         kernel.again(value, lambda part: "squares += (v - mean) * (v - mean);")
@@ -305,7 +330,7 @@ def reduce_rows(
         src.lines.append(f"float total = {start};")
         kernel.first(
             lambda part: src.load(x, src.split(kernel.index(part), x.shape)),
-            f"total = {join.format(a='total', b='v')};",
+            lambda part: f"total = {join.format(a='total', b='v')};",
         )
         kernel.joined("total", join)
         stored = src.within(lambda: src.store(out, src.split("row", shape, order), result))

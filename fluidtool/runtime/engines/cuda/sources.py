@@ -464,14 +464,17 @@ class Source:
         self.lines.append(f"if (at >= {count}) return;")
         return "at"
 
-    def store(self, out: Place, index: Index, value: str) -> str:
-        """The statement that stores a result: in a lane, for all of them to be stored at once after the last one."""
+    def store(self, out: Place, index: Index, value: str, pointer: str = "out") -> str:
+        """The statement that stores a result: in a lane, for all of them to be stored at once after the last one.
+
+        pointer: what the kernel calls the first element of the place.
+        """
         base = self.piece(out, index)
         if base is not None:
             self.count += 1
             name = f"r{self.count}"
             self.lines.append(f"float {name}[{self.lanes}];")
-            self.after.append(f"ft_put_{out.buffer.half or 'float'}<{self.lanes}>(out + {base}, {name});")
+            self.after.append(f"ft_put_{out.buffer.half or 'float'}<{self.lanes}>({pointer} + {base}, {name});")
             return f"{name}[lane] = {value};"
         self.is_scattered |= self.lanes > 1
         terms = [
@@ -480,7 +483,7 @@ class Source:
             if step and part != "0"
         ]
         stored = f"ft_to_{out.buffer.half}({value})" if out.buffer.half else value
-        return f"out[{' + '.join(terms) or '0'}] = {stored};"
+        return f"{pointer}[{' + '.join(terms) or '0'}] = {stored};"
 
     def reduced(self, name: str, start: str, value: str, join: str, count: int | str, threads: int) -> None:
         """A number of a row: each thread joins every `threads`-th element, then they join theirs through shared memory.

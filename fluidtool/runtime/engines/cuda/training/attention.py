@@ -1,7 +1,7 @@
 """Attention in training steps with halves in memory: by cuDNN, forward and backward, where it has plans; else products and softmax.
 
 In float32, and with a dropout of the weights, whose numbers cuDNN would draw by a generator of its own, it stays as the program
-has it.
+has it: products, and kernels of rows (softmax.py).
 """
 
 from __future__ import annotations
@@ -24,16 +24,13 @@ from fluidtool.runtime.engines.cuda.calls import (
 from fluidtool.runtime.engines.cuda.lowering import (
     TENSOR_CORES,
     Lowering,
-    factor_of,
     lowers,
     products,
 )
 from fluidtool.runtime.engines.cuda.rows import softmax
-from fluidtool.runtime.engines.cuda.sources import Source, number, threads_for
+from fluidtool.runtime.engines.cuda.training.softmax import SOFTMAX_GRADIENT, factor_by, softmax_gradient
 from fluidtool.runtime.graph.importers.registry import ADD
 from fluidtool.runtime.graph.ir import NONE, Graph, Node, Shape, Value
-
-SOFTMAX_GRADIENT = "softmax_gradient"
 
 
 # ---------------------------------------------------------------- finding it
@@ -168,14 +165,6 @@ class _Search:
         return node
 
 
-def factor_by(node: Node) -> float | None:
-    """The number that a node multiplies by; None if it does something else."""
-    if node.kind == "formula":
-        factor: float | None = node.attrs.get("factor")
-        return factor
-    return factor_of(node.activation) if node.kind == "unary" and node.residual is None else None
-
-
 def _is_turned(node: Node) -> bool:
     return tuple(node.attrs["axes"]) == (0, 1, 3, 2)
 
@@ -189,17 +178,18 @@ def _fits(found: _Found) -> bool:
 
 
 def with_attention(graph: Graph, is_offered: bool) -> Graph:
-    """The graph with attentions as a node for each direction, where they are offered; gradients of softmax as formulas."""
-    if is_offered:
+    """The graph with attentions as a node for each direction, where they are offered."""
+    if not is_offered:
+        return graph
+    search = _Search(graph)
+    for node in graph.nodes:
+        try:
+            found = search.attention(node)
+        except _Unlike:
+            continue
+        graph = _joined(graph, found)
         search = _Search(graph)
-        for node in graph.nodes:
-            try:
-                found = search.attention(node)
-            except _Unlike:
-                continue
-            graph = _joined(graph, found)
-            search = _Search(graph)
-    return graph.with_nodes([each for node in graph.nodes for each in _as_formulas(node)])
+    return graph
 
 
 def _joined(graph: Graph, found: _Found) -> Graph:
@@ -220,31 +210,6 @@ def _joined(graph: Graph, found: _Found) -> Graph:
             nodes += backward
             backward = []
     return graph.with_nodes(nodes)
-
-
-def _as_formulas(node: Node) -> list[Node]:
-    """The gradient of a softmax, from its result y and the gradient of that: (dy - the sum of dy * y) * y."""
-    if node.kind != SOFTMAX_GRADIENT:
-        return [node]
-    (y, grad), rows = node.inputs, (prod(node.output.shape[:-1]), node.output.shape[-1])
-    flat, steep, both, total, found = (
-        Value(f"{name} of {node.output.name}", shape)
-        for name, shape in (("y", rows), ("dy", rows), ("dy * y", rows), ("mean", (rows[0], 1)), ("rows", rows))
-    )
-    plain = {"counts_columns": False}
-    return [
-        Node("view", [y], flat),
-        Node("view", [grad], steep),
-        Node("formula", [steep, flat], both, {"text": "a * b", "shapes": (rows, rows), **plain}),
-        Node("reduce", [both], total, {"sizes": (*rows, 1), "how": 1}),
-        Node(
-            "formula",
-            [steep, flat, total],
-            found,
-            {"text": f"(a - c * {number(rows[1])}) * b", "shapes": (rows, rows, total.shape), **plain},
-        ),
-        Node("view", [found], node.output),
-    ]
 
 
 # ---------------------------------------------------------------- lowering it
@@ -328,7 +293,9 @@ def _attention_gradient(low: Lowering, node: Node) -> None:
     shape = (*q.shape[:3], k.shape[2])
     weights, steep = _weights(low, node, q, k, mask, None), Place(low.room(shape, low.half), row_major(shape))
     products(low, (grad.place, grad.shape), (v.place, v.shape), True, steep, NONE)
-    _softmax_gradient(low, weights, steep, shape, node.attrs["factor"])
+    y, slope = Value("", shape), Value("", shape)
+    low.places |= {y: weights, slope: steep}
+    softmax_gradient(low, y, slope, node.attrs["factor"], steep)
     products(low, (steep, shape), (k.place, k.shape), False, by_q.place, NONE)
     for place, other, found in ((steep, q, by_k), (weights, grad, by_v)):
         products(low, _turned(place, shape), (other.place, other.shape), False, found.place, NONE)
@@ -350,20 +317,3 @@ def _turned(place: Place, shape: Shape) -> tuple[Place, Shape]:
     """Matrices with rows for columns."""
     a, b, c, d = place.strides
     return Place(place.buffer, (a, b, d, c), place.offset), (*shape[:2], shape[3], shape[2])
-
-
-def _softmax_gradient(low: Lowering, weights: Place, steep: Place, shape: Shape, factor: float) -> None:
-    """The gradients of scores, in the place of those of the weights: (dy - the sum of dy * y) * y * factor."""
-    src, count = Source(low), shape[3]
-    threads = threads_for(count)
-    src.row(threads)
-    index = src.split("row", shape[:3])
-    own = [*index, "i"]
-    y = src.at(weights, own)
-    out = src.writable(steep.buffer, steep.offset)
-    terms = " + ".join(f"{part} * {step}" for part, step in zip(own, steep.strides, strict=True))
-    dy = f"ft_of_{low.half}({out}[{terms}])"
-    src.reduced("total", "0.0f", f"const float v = {dy} * {y};", "({a} + {b})", count, threads)
-    found = f"({dy} - total) * {y} * {number(factor)}"
-    src.lines.append(f"for (int i = me; i < {count}; i += {threads}) {out}[{terms}] = ft_to_{low.half}({found});")
-    low.calls.append(src.launch(steep, prod(shape[:3]), threads, "softmax_back"))

@@ -201,9 +201,9 @@ class StepBuilder(GraphBuilder):
         users = [each for each in op.block.ops if name in names_used(op.block.program, each)]
         need(bool(name) and all(id(each) in self.operators for each in users), f"{slot} is read outside the step")
 
-    def draw(self, shape: Shape, seed: int) -> Value:
-        """Numbers evenly in [0, 1), which are drawn in every run."""
-        return self.node("draw", [self._drawing(shape, seed, True)], shape)
+    def draw(self, shape: Shape, seed: int, rate: float) -> Value:
+        """1 where a float in [0, 1) is not below a rate, else 0; drawn in every run."""
+        return self.node("draw", [self._drawing(shape, seed, True)], shape, rate=rate)
 
     def draw_kept(self, shape: Shape, seed: int, rate: float) -> Value:
         """1 where a double in [0, 1) is not below a rate, else 0; drawn in every run."""

@@ -155,7 +155,10 @@ class StepCompiler:
             others = [value for name, value in values.items() if name not in owned]
             drawn = [each.state for each in built.draws]
             results = [name for name in wanted if name not in built.shapes]
-            lowered = lower_step(built, [*others, *drawn], owned, results, self.libraries, constants, self.half)
+            parts = (built, [*others, *drawn], owned, results, self.libraries, constants, self.half)
+            lowered = lower_step(*parts)
+            first = self.opened.channels_first(lowered)
+            lowered = lower_step(*parts, first=first) if first else lowered
         except BUGS as error:
             if isinstance(error, FluidError):
                 raise

@@ -427,10 +427,12 @@ def _dropout(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     x, rate = b.get(op, "X"), float(attrs["dropout_prob"])
     need(not attrs.get("is_test") and not b.has(op, "Seed"), "dropout that does not draw, or by a computed seed")
     seed = int(attrs["seed"]) if attrs.get("fix_seed") else 0
-    drawn = b.draw(x.shape, seed)
-    mask = b.formula(f"(a >= {literal(rate)} ? 1.0f : 0.0f)", drawn)
+    mask, factor = b.draw(x.shape, seed, rate), dropout_factor(attrs)
     b.masks[op.outputs["Mask"][0]] = mask
-    b.put(op, "Out", b.formula(f"a * b * {dropout_factor(attrs)}", x, mask))
+    text, shapes = f"a * b * {factor}", (x.shape, x.shape)
+    b.put(
+        op, "Out", b.node("formula", [x, mask], x.shape, text=text, shapes=shapes, counts_columns=False, drops=factor)
+    )
 
 
 def dropout_factor(attrs: Attrs) -> str:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from fluidtool.ir import Operator
-from fluidtool.runtime.engines.cuda.training.attention import SOFTMAX_GRADIENT
 from fluidtool.runtime.engines.cuda.training.building import Rows, StepBuilder, imports_step
 from fluidtool.runtime.engines.cuda.training.forward import (
     along,
@@ -29,6 +28,7 @@ from fluidtool.runtime.engines.cuda.training.forward import (
     turned,
     whole_gradient,
 )
+from fluidtool.runtime.engines.cuda.training.softmax import SOFTMAX_GRADIENT
 from fluidtool.runtime.graph.importers.elementwise import aligned
 from fluidtool.runtime.graph.importers.moves import cut_of
 from fluidtool.runtime.graph.importers.registry import need

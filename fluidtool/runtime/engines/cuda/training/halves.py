@@ -11,7 +11,7 @@ from fluidtool.runtime.graph.ir import Graph, Value, operands
 FACTORS = frozenset({"matmul", "biased", "convolution", "attention_step", "attention_gradient", "attention_part"})
 """Nodes that read halves, whatever their inputs are kept in."""
 EACH = (frozenset(EXPRESSIONS) | MOVES) - {"label"}
-FOLLOWING = EACH | {"softmax", "pool", "pool_gradient"}
+FOLLOWING = EACH | {"softmax", "softmax_dropped", "softmax_part", "softmax_gradient", "pool", "pool_gradient"}
 """Nodes whose results are halves where one of their inputs is."""
 BEGINNING = FACTORS | {"rows"}
 """Nodes whose results are halves even if all their inputs are float32."""

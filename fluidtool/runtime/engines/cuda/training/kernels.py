@@ -17,11 +17,19 @@ from fluidtool.runtime.engines.cuda.calls import (
     Product,
     channels_last,
 )
-from fluidtool.runtime.engines.cuda.convolutions import takes_halves
-from fluidtool.runtime.engines.cuda.lowering import Lowering, lowers, matrices_of, matrix_of, need_cublaslt, need_cudnn
+from fluidtool.runtime.engines.cuda.channels import Sizes, by_eights, keep_padded, padded, takes_halves
+from fluidtool.runtime.engines.cuda.lowering import (
+    Lowering,
+    like_input,
+    lowers,
+    matrices_of,
+    matrix_of,
+    need_cublaslt,
+    need_cudnn,
+)
 from fluidtool.runtime.engines.cuda.sources import BUSY, THREADS, Source
 from fluidtool.runtime.engines.cuda.training.building import Bound, Rows, RowUpdate, Rule, Update
-from fluidtool.runtime.engines.cuda.training.forward import PLACES
+from fluidtool.runtime.engines.cuda.training.forward import PLACES, literal
 from fluidtool.runtime.engines.cupy.kernels import MULTIPLIER, PCG64, parts
 from fluidtool.runtime.graph.importers.registry import ADD
 from fluidtool.runtime.graph.ir import NONE, RELU, Graph, Node, Value
@@ -82,16 +90,20 @@ def _is_relu(node: Node) -> bool:
 # ---------------------------------------------------------------- images
 @lowers("convolution")
 def _convolution(low: Lowering, node: Node) -> None:
-    """In halves where memory has those. cuDNN may refuse groups, and odd channels: then in float32, between copies."""
+    """In halves where memory has those, with channels by eights. cuDNN may refuse groups: then in float32, between copies."""
     need_cudnn(low)
     values = images_of(node)
-    groups_or_odd = not takes_halves(values[0].shape, values[1].shape)
-    out = Place(low.room(node.output.shape, low.half), channels_last(node.output.shape))
-    first = convolved(low, node, out)
-    if low.half and groups_or_odd:
+    sizes = (values[0].shape, values[1].shape, values[2].shape)
+    is_sure = takes_halves(sizes)
+    wide = by_eights(sizes) if low.half and is_sure else sizes
+    shape = wide[values.index(node.output)]
+    strides = low.image(node.output)
+    out = Place(low.room(shape, low.half), strides(shape))
+    first = convolved(low, node, out, wide)
+    if low.half and not is_sure:
         before, low.calls = low.calls, []
         exact = Place(Buffer(node.output.floats), out.strides)
-        low.calls.append(convolved(low, node, exact))
+        low.calls.append(convolved(low, node, exact, sizes))
         low.places[node.output] = exact
         low.copy(node.output, out)
         otherwise, low.calls = low.calls, before
@@ -99,8 +111,10 @@ def _convolution(low: Lowering, node: Node) -> None:
     else:
         low.calls.append(first)
     low.places[node.output] = out
+    keep_padded(low, out, node.output.shape, shape)
     if low.half and not low.half_of(node.output):
-        low.places[node.output] = low.copy(node.output, Place(Buffer(node.output.floats), out.strides))
+        exact = Place(Buffer(node.output.floats), channels_last(node.output.shape))
+        low.places[node.output] = low.copy(node.output, exact)
 
 
 def images_of(node: Node) -> tuple[Value, Value, Value]:
@@ -110,16 +124,20 @@ def images_of(node: Node) -> tuple[Value, Value, Value]:
     return values[node.attrs["computes"]]
 
 
-def convolved(low: Lowering, node: Node, out: Place) -> Convolution:
-    """The call for a convolution, of the type of the place of its result; its inputs are copied where they are something else."""
-    windows, values = node.attrs["windows"], images_of(node)
-    images, filters, results = values
-    places = [
-        out if each is node.output else low.laid(each, channels_last(each.shape), out.buffer.half) for each in values
-    ]
+def convolved(low: Lowering, node: Node, out: Place, sizes: Sizes) -> Convolution:
+    """The call for a convolution of these sizes, of the type of the place of its result; its inputs are copied where they are
+    something else.
+    """
+    windows = node.attrs["windows"]
+    x, weights, results = (
+        out if value is node.output
+        else padded(low, value, shape) if out.buffer.half
+        else low.laid(value, low.image(node.output)(shape))
+        for value, shape in zip(images_of(node), sizes, strict=True)
+    )  # fmt: skip
     return Convolution(
-        places[0].pointer, places[1].pointer, places[2].pointer, images.shape, filters.shape, results.shape, windows.pads,
-        windows.strides, windows.dilations, node.attrs["computes"],
+        x.pointer, weights.pointer, results.pointer, *sizes, windows.pads, windows.strides, windows.dilations,
+        node.attrs["computes"], channels_first=node.output in low.first,
     )  # fmt: skip
 
 
@@ -127,8 +145,7 @@ def convolved(low: Lowering, node: Node, out: Place) -> Convolution:
 def _pool_gradient(low: Lowering, node: Node) -> None:
     (x, y, grad), attrs = node.inputs, node.attrs
     sizes, cells = x.shape[2:], y.shape[2:]
-    wide = channels_last(x.shape) if low.place(x).strides == channels_last(x.shape) else None
-    src, out = Source(low), low.new(node.output, wide)
+    src, out = Source(low), low.new(node.output, like_input(low, node))
     order = sorted(range(4), key=lambda axis: -out.strides[axis])
     index = src.split(src.thread(prod(x.shape)), x.shape, order)
     loops, tests, bounds = "", "", []
@@ -341,23 +358,28 @@ def _stream(src: Source, name: str) -> list[str]:
 
 @lowers("draw")
 def _draw(low: Lowering, node: Node) -> None:
-    """Numbers of PCG64 from the place in its stream that the host has written: numpy's."""
+    """Which floats of PCG64, from the place in its stream that the host has written, are not below a rate: numpy's."""
     state, count = node.inputs[0], prod(node.output.shape)
     src, out = Source(low), low.new(node.output)
     at, name = src.thread(-(-count // DRAWN) + 1), src.pointer(low.place(state).buffer)
+    rate = literal(node.attrs["rate"])
+
+    def kept(bits: str) -> str:
+        return f"(float)({bits} >> 8) * (1.0f / 16777216.0f) >= {rate} ? 1.0f : 0.0f"
+
     src.lines += [
         *_stream(src, name),
         "const int first = (int)s[4];",
         f"const int begin = {at} * {DRAWN // 2}, words = ({count} - first + 1) / 2;",
-        f"if ({at} == 0 && first) out[0] = (float)((unsigned)s[5] >> 8) * (1.0f / 16777216.0f);",
+        f"if ({at} == 0 && first) out[0] = {kept('(unsigned)s[5]')};",
         "if (begin >= words) return;",
         "state = jumped(state, factor, step, (word)begin);",
         f"for (int i = begin; i < words && i < begin + {DRAWN // 2}; i++) {{",
         "    state = plus(times(state, factor), step);",
         "    const word both = drawn(state);",
         "    const int place = first + 2 * i;",
-        "    out[place] = (float)((unsigned)both >> 8) * (1.0f / 16777216.0f);",
-        f"    if (place + 1 < {count}) out[place + 1] = (float)((unsigned)(both >> 32) >> 8) * (1.0f / 16777216.0f);",
+        f"    out[place] = {kept('(unsigned)both')};",
+        f"    if (place + 1 < {count}) out[place + 1] = {kept('(unsigned)(both >> 32)')};",
         "}",
     ]
     low.calls.append(src.launch(out, -(-(-(-count // DRAWN) + 1) // THREADS), THREADS, "draw"))

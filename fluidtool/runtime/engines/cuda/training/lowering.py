@@ -14,6 +14,7 @@ from fluidtool.runtime.engines.cuda.training.building import BuiltStep
 from fluidtool.runtime.engines.cuda.training.counters import COUNTED, store_counters
 from fluidtool.runtime.engines.cuda.training.halves import narrow_values
 from fluidtool.runtime.engines.cuda.training.kernels import update, update_rows, with_biases
+from fluidtool.runtime.engines.cuda.training.softmax import with_softmax
 from fluidtool.runtime.engines.cuda.training.updates import stored
 from fluidtool.runtime.graph.importers.registry import need
 from fluidtool.runtime.graph.ir import Graph, Value
@@ -32,6 +33,7 @@ class LoweredStep:
     inputs: Mapping[Value, Buffer]
     states: Mapping[str, Buffer]
     outputs: Mapping[str, Buffer]
+    graph: Graph
     results: tuple[Value | None, ...] = ()
 
 
@@ -43,10 +45,11 @@ def lower_step(
     libraries: frozenset[str],
     constants: dict[str, Buffer],
     half: str = "",
+    first: frozenset[Value] = frozenset(),
 ) -> LoweredStep:
     """The calls of a step. given: values that are copied in for every run. Raises UnsupportedError.
 
-    half: 'fp16' or 'bf16' to keep activations and their gradients in 16 bits.
+    half: 'fp16' or 'bf16' to keep activations and their gradients in 16 bits. first: images whose channels lie first.
     """
     results = [step.values[name] for name in wanted]
     ends = [*step.stores.values(), *(each.gradient for each in step.updates if each.gradient is not None)]
@@ -56,7 +59,7 @@ def lower_step(
     ends += [grad for each in step.row_updates for grad in each.rows.grads]
     ends += step.reductions  # the other ranks wait for them
     graph = Graph((*given, *states.values()), list(dict.fromkeys([*results, *ends])), step.nodes).without_unread()
-    graph = with_biases(with_attention(graph, bool(half) and "cudnn" in libraries))
+    graph = with_biases(with_softmax(with_attention(graph, bool(half) and "cudnn" in libraries)))
     read = {value for node in graph.nodes for value in node.inputs} | set(graph.outputs)
     read |= {ids for each in step.row_updates for ids in each.rows.ids}
     places, inputs, owned = {}, {}, {}
@@ -71,7 +74,7 @@ def lower_step(
         if value in read or value in changed:
             owned[name] = Buffer(value.floats, "state", integer=value.integer)
             places[value] = Place(owned[name], row_major(value.shape))
-    low = Lowering(graph, libraries, constants, places=places, apart=frozenset(results), half=half)
+    low = Lowering(graph, libraries, constants, places=places, apart=frozenset(results), half=half, first=first)
     low.narrow = narrow_values(graph, exact)
     low.inlined.update({node.output: node for node in graph.nodes if node.kind == COUNTED})
     low.nodes()
@@ -82,4 +85,6 @@ def lower_step(
     update(low, [stored(states[name], value) for name, value in step.stores.items() if not value.integer])
     store_counters(low, [(states[name], value) for name, value in step.stores.items() if value.integer])
     low.name_calls(None)
-    return LoweredStep(tuple(low.calls), inputs, owned, dict(zip(wanted, outputs, strict=True)), tuple(low.results))
+    return LoweredStep(
+        tuple(low.calls), inputs, owned, dict(zip(wanted, outputs, strict=True)), graph, tuple(low.results)
+    )

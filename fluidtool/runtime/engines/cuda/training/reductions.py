@@ -115,7 +115,7 @@ class Sums:
                 return self.element(src, own, src.flat([share, part], (shares, each)))
 
             src.lines.append("float total = 0.0f;")
-            kernel.first(value, "total += v;")
+            kernel.first(value, lambda part: "total += v;")
             kernel.joined("total", "({a} + {b})")
             index = own if shares == 1 else [column, share]
             src.lines.append(f"if (me == 0) {{ {src.store(place, index, 'total')} }}")
