@@ -104,8 +104,13 @@ def agree(net: Net, fetches: Sequence[str], rtol: float = RTOL, scale: float = 1
             np.testing.assert_allclose(a, b, rtol=0, atol=rtol * float(largest))
 
 
-def kernels(net: Net) -> list[str]:
-    """The kernels of the steps of the last run."""
+def calls_of(net: Net) -> list[Any]:
+    """The kernel calls of the only region of the last run."""
     (region,) = (step for step in net.plan.work if isinstance(step, Region))
     (specialization,) = region.specializations.kept.values()
-    return [kernel_call.kind.name for kernel_call in specialization.kernel_calls]  # type: ignore[attr-defined]
+    return list(specialization.kernel_calls)  # type: ignore[attr-defined]
+
+
+def kernels(net: Net) -> list[str]:
+    """The kernels of the steps of the last run."""
+    return [kernel_call.kind.name for kernel_call in calls_of(net)]

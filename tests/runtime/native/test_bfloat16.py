@@ -242,6 +242,29 @@ def test_a_convolution_of_each_channel_rounds_its_filters_only() -> None:
     check(net, [w], net.conv(net.data(2, 19, 9, 9), w, groups=19, paddings=[1, 1]), inputs=[])
 
 
+@pytest.mark.parametrize("activation", ["relu", "sigmoid"])
+@pytest.mark.parametrize(("channels", "columns", "stride"), [(16, 9, 1), (40, 17, 1), (64, 14, 2), (80, 5, 1)])
+def test_a_convolution_of_each_channel_writes_what_the_next_one_reads(
+    channels: int, columns: int, stride: int, activation: str
+) -> None:
+    """No call converts it, and it is what the caller gets, rounded."""
+    net = Net()
+    x, w = net.data(2, channels, 8, columns), net.parameter(channels, 1, 3, 3)
+    each = net.conv(x, w, groups=channels, strides=[stride] * 2, paddings=[1, 1])
+    y = net.op(activation, "Out", {"X": each})
+    pixels = net.parameter(24, channels, 1, 1)
+    z = net.conv(y, pixels)
+    (alone,) = run(net, z)
+    if by_pairs():
+        assert [each.kind.name for each in compiled_of(net).kernel_calls].count("NARROW") == 0
+    got, seen = run(net, z, y)
+    np.testing.assert_array_equal(got, alone)
+    weights = net.scope.find_var(pixels)
+    assert weights is not None
+    want = np.einsum("nchw,oc->nohw", between(seen).astype(np.float64), rounded(weights.value.numpy())[:, :, 0, 0])
+    np.testing.assert_allclose(got, want, rtol=0, atol=RTOL * float(np.abs(want).max()))
+
+
 def test_transposed_convolution() -> None:
     net = Net()
     w = net.parameter(10, 12, 3, 3)

@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fluidtool.runtime.engines.native.library import Library
-from tests.runtime.native.checking import Net, check
+from tests.runtime.native.checking import Net, calls_of, check
 
 pytestmark = pytest.mark.usefixtures("native")
 sizes = st.integers(1, 20)
@@ -34,6 +34,32 @@ def test_convolution(data: st.DataObject) -> None:
     weights = net.parameter(filters, channels, *window)
     y = net.conv(x, weights, strides=list(strides), dilations=list(dilations), paddings=pads)
     check(net, y, scale=(channels * prod(window)) ** 0.5)
+
+
+@pytest.mark.parametrize("columns", [15, 16, 17, 33, 48])
+def test_convolution_of_a_picture(columns: int) -> None:
+    """Its three channels come to lie side by side, a vector of columns at a time, then what is left."""
+    net = Net()
+    x, weights = net.data(2, 3, 5, columns), net.parameter(8, 3, 3, 3)
+    check(net, net.conv(x, weights, strides=[2, 2], paddings=[1, 1]))
+
+
+@pytest.mark.parametrize("columns", [1, 7, 14, 15, 28, 31])
+def test_convolution_of_pixels_of_narrow_and_wide_images(columns: int) -> None:
+    net = Net()
+    x, weights = net.data(1, 48, 3, columns), net.parameter(32, 48, 1, 1)
+    check(net, net.conv(x, weights))
+
+
+@pytest.mark.parametrize(("channels", "size", "whole"), [(512, 14, True), (512, 28, False), (256, 28, False)])
+def test_an_image_is_cut_unless_it_fits_into_a_cache_and_the_weights_do_not(
+    channels: int, size: int, whole: bool
+) -> None:
+    net = Net()
+    y = net.conv(net.data(1, channels, size, size), net.parameter(channels, channels, 1, 1))
+    net.run("native", y)
+    (call,) = (each.arguments for each in calls_of(net) if each.kind.name == "CONVOLUTION")
+    assert (call.row_parts * call.column_parts == 1) is whole
 
 
 @few
