@@ -11,7 +11,7 @@ import numpy as np
 from fluidtool.errors import OperatorError
 from fluidtool.records import dataclass
 from fluidtool.runtime.graph.importers import read_graph
-from fluidtool.runtime.graph.ir import Graph, UnsupportedError, Value
+from fluidtool.runtime.graph.ir import Graph, OutsideError, UnsupportedError, Value
 from fluidtool.runtime.graph.rewrites.attention import join_attention
 from fluidtool.runtime.graph.rewrites.fusion import (
     fold_activation,
@@ -38,26 +38,44 @@ OF_CONSTANTS = (np.int8, np.int32)  # data types that only constants may have
 
 
 @dataclass(frozen=True, slots=True)
+class Bound:
+    """An input that must be in [0, count): ids of the rows of a table, or the lengths of padded sequences."""
+
+    name: str
+    count: int
+    are_lengths: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ImportedRegion:
-    """A region as a graph; inputs that are ids, with the number of rows of their tables; the LoD of each output."""
+    """A region as a graph; inputs that are ids or lengths, with their bounds; the LoD of each output."""
 
     graph: Graph
-    bounds: list[tuple[str, int]]
+    bounds: list[Bound]
     lods: dict[str, list[list[int]]]
 
     def check_bounds(self, given: Mapping[str, Any]) -> None:
-        """Raise OperatorError if an input in `given` holds an id out of range for its table."""
+        """Raise OperatorError if an input in `given` holds an id out of range for its table, OutsideError for lengths."""
         check_bounds(self.bounds, given)
 
 
-def check_bounds(bounds: Iterable[tuple[str, int]], given: Mapping[str, Any]) -> None:
-    """Raise OperatorError for an id out of range for its table."""
-    for name, rows in bounds:
-        ids = given[name]
-        if ids.size and (int(ids.min()) < 0 or int(ids.max()) >= rows):
-            raise OperatorError(
-                f"{name} holds an id of {int(ids.min())} to {int(ids.max())}, the table has {rows} rows"
-            )
+def check_bounds(bounds: Iterable[Bound], given: Mapping[str, Any]) -> None:
+    """Raise OperatorError for an id out of range for its table, OutsideError for a length that its operator will refuse."""
+    for bound in bounds:
+        ids = given[bound.name]
+        if not ids.size or (int(ids.min()) >= 0 and int(ids.max()) < bound.count):
+            continue
+        found = f"{bound.name} holds {{}} of {int(ids.min())} to {int(ids.max())}"
+        if bound.are_lengths:
+            raise OutsideError(f"{found.format('a length')}, beyond {bound.count - 1} rows")
+        raise OperatorError(f"{found.format('an id')}, the table has {bound.count} rows")
+
+
+def bounds_of(graph: Graph) -> list[Bound]:
+    """The inputs of a graph that nodes read as ids of constant tables, or as lengths."""
+    found = [Bound(n.inputs[0].name, n.attrs["table"].shape[0]) for n in graph.nodes if n.kind == "gather"]
+    runs = ((n.inputs[-1].name, n.attrs["runs"]) for n in graph.nodes if "runs" in n.attrs)
+    return found + [Bound(name, each.longest + 1, are_lengths=True) for name, each in runs if each.is_padded]
 
 
 def import_region(spec: RegionSpec) -> ImportedRegion:
@@ -73,8 +91,8 @@ def import_region(spec: RegionSpec) -> ImportedRegion:
         name: Value(name, tuple(array.shape), array, array.dtype != np.float32) for name, array in constants.items()
     }
     graph, found = read_graph(spec.operators, values, spec.outputs, spec.lods, spec.rounded)
-    bounds = [(n.inputs[0].name, n.attrs["table"].shape[0]) for n in graph.nodes if n.kind == "gather"]
-    if any(name not in given for name, _ in bounds):
+    bounds = bounds_of(graph)
+    if any(bound.name not in given for bound in bounds):
         raise UnsupportedError("ids are computed within the region")
     return ImportedRegion(
         graph, bounds, {name: [list(level) for level in found.get(name, ())] for name in spec.outputs}
