@@ -96,11 +96,15 @@ class Draw:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Ids that must be in [0, rows), or `ignored`: the host looks before the step runs."""
+    """Ids that must be in [0, rows), or `ignored`: the host looks before the step runs.
+
+    lengths: the name of how many ids each line has that count; '' if all do.
+    """
 
     name: str
     rows: int
     ignored: int | None = None
+    lengths: str = ""
 
 
 class StepBuilder(GraphBuilder):
@@ -163,12 +167,14 @@ class StepBuilder(GraphBuilder):
         need(name in self.values, f"{name} has no value")
         return self.values[name].shape
 
-    def ids(self, op: Operator, slot: str, rows: int, ignored: int | None = None) -> Value:
-        """Whole numbers from outside that must name one of `rows` rows."""
+    def ids(
+        self, op: Operator, slot: str, rows: int, ignored: int | None = None, lengths: Value | None = None
+    ) -> Value:
+        """Whole numbers from outside that must name one of `rows` rows; those of each line beyond its length do not count."""
         found = self.get(op, slot, integer=True)
         given = self.viewed.get(found, found)
         need(all(node.output is not given for node in self.nodes), f"{slot} that is computed")
-        bound = Bound(given.name, rows, ignored)
+        bound = Bound(given.name, rows, ignored, "" if lengths is None else self.viewed.get(lengths, lengths).name)
         if bound not in self.bounds:
             self.bounds.append(bound)
         return found

@@ -30,7 +30,7 @@ from fluidtool.runtime.graph.importers.registry import Lod
 from fluidtool.runtime.graph.ir import EngineFaultError, Shape
 
 STATE_WORDS = 6
-MOST_CHECKED = 200  # inputs of ids that one kernel looks at
+MOST_CHECKED = 200  # bounds of ids, and perhaps of their lengths, that one kernel looks at
 BUGS = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError)  # of the lowering
 Generators = Callable[[int], np.random.Generator]
 
@@ -81,7 +81,7 @@ class CudaStep:
         if self.checks is None:
             return True
         if all([bound.name in on_host for bound in self.bounds]):
-            return all([are_within(bound, on_host[bound.name]) for bound in self.bounds])
+            return all([are_within(bound, on_host) for bound in self.bounds])
         self.checks.run()
         outside = bool(self.device.host(self.flags).any())
         if outside:
@@ -89,12 +89,19 @@ class CudaStep:
         return not outside
 
 
-def are_within(bound: Bound, ids: Any) -> bool:
-    """Whether all ids, which the host has, are rows of their table, or are ignored."""
+def are_within(bound: Bound, on_host: Mapping[str, Any]) -> bool:
+    """Whether all ids are rows of their table, are ignored, or do not count. on_host: they, and their lengths, by name."""
+    ids = on_host[bound.name]
     if int(ids.min()) >= 0 and int(ids.max()) < bound.rows:
         return True
     wrong = (ids < 0) | (ids >= bound.rows)
-    return not (wrong if bound.ignored is None else wrong & (ids != bound.ignored)).any()
+    if bound.ignored is not None:
+        wrong &= ids != bound.ignored
+    if bound.lengths:
+        lengths = on_host[bound.lengths].reshape(-1, 1)
+        lines = wrong.reshape(len(lengths), -1)
+        wrong = lines & (np.arange(lines.shape[1]) < lengths)
+    return not wrong.any()
 
 
 def beginning(generator: np.random.Generator, draw: Draw) -> list[int]:
@@ -212,7 +219,7 @@ class StepCompiler:
         calls: list[Call] = []
         for number, part in enumerate(parts):
             own = Pointer(buffer, number * MOST_CHECKED)
-            calls.append(check(part, [ids[bound.name] for bound in part], own))
+            calls.append(check(part, ids, own))
         nothing = (None,) * len(calls)
         work = work_of(tuple(calls), nothing, {**arrays, buffer: flags}, None, {}, self.device, self.opened)
         return tuple(read), work, flags
