@@ -8,13 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+import fluidtool.fluid as fluid
 from fluidtool.errors import OperatorError
+from fluidtool.fluid import layers
 from fluidtool.runtime import Executor
+from fluidtool.runtime.engines.cuda.training.compiled import CudaStep
 from fluidtool.runtime.graph.importers import structured
 from fluidtool.tensor import CUDAPlace, LoDTensor
 from tests.gpu.standin import EVENTS
+from tests.gpu.test_cuda_recurrent_steps import sgd
 from tests.gpu.test_cuda_regions import calls, on_gpu
-from tests.gpu.test_cuda_structured import TAGS
+from tests.gpu.test_cuda_structured import LONGEST, TAGS, padded_sentences, sentences
 from tests.runtime.native.checking import Array, Net
 
 pytestmark = pytest.mark.usefixtures("cupy")
@@ -154,3 +158,45 @@ def test_what_has_no_kernel_is_left_to_the_operator(wrong: str, monkeypatch: pyt
         return
     np.testing.assert_array_equal(on_gpu(net, name)[0], want[0])
     assert net.why_not()
+
+
+# ---------------------------------------------------------------- in training steps
+def decoder(padded: bool, behind: bool, has_labels: bool) -> Any:
+    """A program that decodes before its updates, or behind them."""
+    main, startup = fluid.Program(), fluid.Program()
+    main.random_seed = startup.random_seed = 7
+    with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        shape = [LONGEST] if padded else []
+        x = layers.data("x", [*shape, 4], lod_level=1 - padded)
+        y = layers.data("y", [*shape, 1], dtype="int64", lod_level=1 - padded)
+        length = layers.data("length", [1], dtype="int64") if padded else None
+        scores = layers.fc(x, TAGS, num_flatten_dims=1 + padded)
+        attr = fluid.ParamAttr(name="crf", initializer=fluid.initializer.Uniform(-1, 1, 5))
+        loss = layers.mean(layers.linear_chain_crf(scores, y, param_attr=attr, length=length))
+        if behind:
+            sgd().minimize(loss)
+        path = layers.crf_decoding(scores, attr, label=y if has_labels else None, length=length)
+        if not behind:
+            sgd().minimize(loss)
+    return main, startup, [loss, path]
+
+
+@pytest.mark.parametrize("has_labels", [False, True])
+@pytest.mark.parametrize("behind", [False, True])
+@pytest.mark.parametrize("padded", [False, True])
+def test_metrics_of_a_training_step(padded: bool, behind: bool, has_labels: bool, compiled: list[CudaStep]) -> None:
+    main, startup, fetches = decoder(padded, behind, has_labels)
+    executors = [(fluid.Executor(place), fluid.Scope()) for place in (fluid.CPUPlace(), GPU)]
+    for _, scope in executors:
+        fluid.Executor(fluid.CPUPlace()).run(startup, scope=scope)
+    for step in range(3):
+        feed = padded_sentences(step, [4, 0, 3]) if padded else sentences(step, [4, 1, 3])
+        want, found = (
+            executor.run(main, feed, fetches, scope=scope, return_numpy=False) for executor, scope in executors
+        )
+        np.testing.assert_allclose(found[0].numpy(), want[0].numpy(), rtol=2e-5)
+        np.testing.assert_array_equal(found[1].numpy(), want[1].numpy())
+        assert found[1].lod() == want[1].lod()
+    assert len(compiled) == (6 if behind else 3)
+    kernels = [call.name for step in compiled[-2:] for call in step.calls if hasattr(call, "name")]
+    assert any(name.startswith("viterbi") for name in kernels)

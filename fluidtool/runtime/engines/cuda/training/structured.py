@@ -1,4 +1,4 @@
-"""Sequences of tags in training steps: linear_chain_crf, a block for each sequence, in logarithms."""
+"""Sequences of tags in training steps: linear_chain_crf, a block for each sequence, in logarithms, and crf_decoding."""
 
 from __future__ import annotations
 
@@ -90,6 +90,17 @@ def _crf_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     if b.wants(op, "Transition@GRAD"):
         parts = b.node("beside", [found], (sequences, *transition.shape), name="transitions")
         b.put(op, "Transition@GRAD", b.sums(parts, (1, 2)))
+
+
+@imports_step("crf_decoding")
+def _crf_decoding(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    given = _scored(b, op, "Emission")
+    labels = [b.get(op, "Label", integer=True)] if b.has(op, "Label") else []
+    shape = path_shape(given.x, given.transition, *labels)
+    path = Value(op.outputs["ViterbiPath"][0], shape, integer=True)
+    inputs = [given.x, given.transition, *labels, *given.lengths]
+    b.nodes.append(Node("best_path", inputs, path, {"runs": given.runs, "has_labels": bool(labels)}))
+    b.put(op, "ViterbiPath", path)
 
 
 # ---------------------------------------------------------------- kernels
