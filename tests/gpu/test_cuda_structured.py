@@ -317,3 +317,21 @@ def test_padded_labels_that_do_not_fit_have_the_message_of_the_cpu(name: str, wr
             Job(padded_reader(), sgd, place).step(feed)
         messages.append(str(caught.value))
     assert messages[0] == messages[1]
+
+
+@pytest.mark.parametrize("half", ["bf16", "fp16"])
+@pytest.mark.parametrize("name", ["crf", "padded crf", "ctc", "padded ctc"])
+def test_losses_over_paths_of_halves(
+    name: str, half: str, compiled: list[CudaStep], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLUIDTOOL_CUDA_PRECISION", half)
+    build, feed = {
+        "crf": (tagger(), sentences(0, [3, 1, 4])),
+        "padded crf": (padded_tagger(), padded_sentences(0, [3, 0, 4])),
+        "ctc": (reader(), spoken(0, [9, 5], [3, 2])),
+        "padded ctc": (padded_reader(), padded_speech(0, [9, 5], [3, 2])),
+    }[name]
+    want, job = Job(build, sgd, fluid.CPUPlace()), Job(build, sgd)
+    for _ in range(3):
+        np.testing.assert_allclose(job.step(feed)[0], want.step(feed)[0], rtol=1e-2)
+    assert len(compiled) == 3
