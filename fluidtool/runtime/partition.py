@@ -45,6 +45,8 @@ WORTH = frozenset(
         "sequence_conv",
         "cos_sim",
         "crf_decoding",
+        "linear_chain_crf",
+        "warpctc",
     }
 )
 

@@ -20,6 +20,7 @@ from tests.gpu.test_cuda_channels import odd as odd_layers
 from tests.gpu.test_cuda_channels import pictures
 from tests.gpu.test_cuda_channels import stem as first_layers
 from tests.gpu.test_cuda_decoding import tagged
+from tests.gpu.test_cuda_path_losses import Case as PathLoss
 from tests.gpu.test_cuda_recurrent_steps import LAYERS, stack
 from tests.gpu.test_cuda_recurrent_steps import batch as some_sequences
 from tests.gpu.test_cuda_recurrent_steps import network as sequences_with
@@ -218,6 +219,15 @@ def test_kernels_of_best_paths(is_padded: bool, has_labels: bool, architecture: 
     on_gpu(net, tagged(net, [3, 1], 40, is_padded, has_labels))
     (text,) = generated
     assert "viterbi_" in text and faults(text, architecture) == ""
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("type", ["linear_chain_crf", "warpctc"])
+def test_kernels_of_losses_in_regions_of_inference(type: str, architecture: str, generated: list[str]) -> None:
+    case = PathLoss(type, True, [3, 2, 4], [2, 1, 2])
+    on_gpu(case.net, case.loss)
+    (text,) = generated
+    assert "clear_mark" in text and faults(text, architecture) == ""
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

@@ -163,7 +163,7 @@ class Engine(Protocol):
 
     @property
     def left_out(self) -> frozenset[str]:
-        """The types of operators that are in no region, although others compute them there: quantizers, best paths."""
+        """The types of operators that are in no region, although others compute them there: quantizers, losses over paths."""
 
     @property
     def step_compiler(self) -> StepCompiler | None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from fluidtool.errors import OperatorError
 from fluidtool.records import dataclass
+from fluidtool.runtime.graph.bounds import Bound, check_bounds
 from fluidtool.runtime.graph.importers import read_graph
-from fluidtool.runtime.graph.ir import Graph, OutsideError, UnsupportedError, Value
+from fluidtool.runtime.graph.ir import Graph, UnsupportedError, Value
 from fluidtool.runtime.graph.rewrites.attention import join_attention
 from fluidtool.runtime.graph.rewrites.fusion import (
     fold_activation,
@@ -38,44 +38,24 @@ OF_CONSTANTS = (np.int8, np.int32)  # data types that only constants may have
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
-    """An input that must be in [0, count): ids of the rows of a table, or the lengths of padded sequences."""
-
-    name: str
-    count: int
-    are_lengths: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class ImportedRegion:
-    """A region as a graph; inputs that are ids or lengths, with their bounds; the LoD of each output."""
+    """A region as a graph; the bounds of inputs, such as ids; the LoD of each output."""
 
     graph: Graph
     bounds: list[Bound]
     lods: dict[str, list[list[int]]]
 
     def check_bounds(self, given: Mapping[str, Any]) -> None:
-        """Raise OperatorError if an input in `given` holds an id out of range for its table, OutsideError for lengths."""
+        """Raise OperatorError if an input in `given` holds an id out of range for its table."""
         check_bounds(self.bounds, given)
 
 
-def check_bounds(bounds: Iterable[Bound], given: Mapping[str, Any]) -> None:
-    """Raise OperatorError for an id out of range for its table, OutsideError for a length that its operator will refuse."""
-    for bound in bounds:
-        ids = given[bound.name]
-        if not ids.size or (int(ids.min()) >= 0 and int(ids.max()) < bound.count):
-            continue
-        found = f"{bound.name} holds {{}} of {int(ids.min())} to {int(ids.max())}"
-        if bound.are_lengths:
-            raise OutsideError(f"{found.format('a length')}, beyond {bound.count - 1} rows")
-        raise OperatorError(f"{found.format('an id')}, the table has {bound.count} rows")
-
-
 def bounds_of(graph: Graph) -> list[Bound]:
-    """The inputs of a graph that nodes read as ids of constant tables, or as lengths."""
-    found = [Bound(n.inputs[0].name, n.attrs["table"].shape[0]) for n in graph.nodes if n.kind == "gather"]
-    runs = ((n.inputs[-1].name, n.attrs["runs"]) for n in graph.nodes if "runs" in n.attrs)
-    return found + [Bound(name, each.longest + 1, are_lengths=True) for name, each in runs if each.is_padded]
+    """The bounds of the inputs of a graph: ids of constant tables, and what importers have noted."""
+    tables = (
+        Bound(n.inputs[0].name, n.attrs["table"].shape[0], of_table=True) for n in graph.nodes if n.kind == "gather"
+    )
+    return [*tables, *(bound for node in graph.nodes for bound in node.attrs.get("checks", ()))]
 
 
 def import_region(spec: RegionSpec) -> ImportedRegion:

@@ -11,7 +11,7 @@ class Runs:
     """Sequences of rows: those between the `offsets` of a LoD, or of `longest` rows each as many as a length says.
 
     count: of sequences. step: from one row of a sequence to the next, `count` where the first axis is the time. is_marked: whether
-    the kernel notes a length out of range, and takes 0; else lengths are looked at before.
+    the kernel notes lengths, tags and classes out of range, and takes 0; else they are looked at before.
     """
 
     count: int
@@ -26,9 +26,9 @@ class Runs:
         return not self.offsets
 
 
-def of_lod(offsets: tuple[int, ...]) -> Runs:
+def of_lod(offsets: tuple[int, ...], is_marked: bool = False) -> Runs:
     """The sequences of a LoD."""
-    return Runs(len(offsets) - 1, offsets)
+    return Runs(len(offsets) - 1, offsets, is_marked=is_marked)
 
 
 def padded(shape: Shape, is_marked: bool = False) -> Runs:
@@ -36,6 +36,6 @@ def padded(shape: Shape, is_marked: bool = False) -> Runs:
     return Runs(shape[0], longest=shape[1], is_marked=is_marked)
 
 
-def by_time(shape: Shape) -> Runs:
+def by_time(shape: Shape, is_marked: bool = False) -> Runs:
     """The sequences of an array [longest, sequences, ...]."""
-    return Runs(shape[1], longest=shape[0], step=shape[1])
+    return Runs(shape[1], longest=shape[0], step=shape[1], is_marked=is_marked)

@@ -15,10 +15,13 @@ def bounds(low: Lowering, src: Source, runs: Runs, lengths: str) -> tuple[str, s
     if not runs.is_padded:
         offsets = src.pointer(low.constant(np.asarray(runs.offsets, np.int64)))
         return f"(int){offsets}[sequence]", f"(int)({offsets}[sequence + 1] - {offsets}[sequence])"
-    length = f"{lengths}[sequence]"
-    if runs.is_marked:
-        length = f"ft_row({length}, {runs.longest + 1}, {src.writable(low.outside())})"
-    return f"sequence * {runs.longest if runs.step == 1 else 1}", f"(int){length}"
+    length = tag_of(low, src, runs, f"{lengths}[sequence]", runs.longest + 1)
+    return f"sequence * {runs.longest if runs.step == 1 else 1}", length
+
+
+def tag_of(low: Lowering, src: Source, runs: Runs, number: str, count: int) -> str:
+    """A whole number of a sequence, which is below a count: where nobody has looked, one that is not is marked, and is 0."""
+    return f"ft_row({number}, {count}, {src.writable(low.outside())})" if runs.is_marked else f"(int){number}"
 
 
 def of_block(low: Lowering, node: Node) -> tuple[Source, list[str]]:

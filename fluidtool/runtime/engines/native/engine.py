@@ -70,7 +70,7 @@ class NativeEngine:
 
     @property
     def left_out(self) -> frozenset[str]:
-        """Best paths, which have kernels of their own; quantizers, unless it computes in 8 bits."""
+        """What has kernels for GPUs only; quantizers, unless it computes in 8 bits."""
         return FOR_GPUS if self.int8 else FOR_GPUS | QUANTIZATION
 
     @property

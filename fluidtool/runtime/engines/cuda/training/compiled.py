@@ -20,12 +20,13 @@ from fluidtool.records import dataclass
 from fluidtool.runtime.engines.cuda.arena import lay_out
 from fluidtool.runtime.engines.cuda.calls import BYTES, Buffer, Call, Pointer, Reduction
 from fluidtool.runtime.engines.cuda.region import Constants, Libraries, Work, constants_of, put, too_large, work_of
-from fluidtool.runtime.engines.cuda.training.building import Bound, BuiltStep, Draw, Rings
+from fluidtool.runtime.engines.cuda.training.building import BuiltStep, Draw, Rings
 from fluidtool.runtime.engines.cuda.training.importing import build_step, may_be_in_step
 from fluidtool.runtime.engines.cuda.training.kernels import check
 from fluidtool.runtime.engines.cuda.training.lowering import LoweredStep, lower_step
 from fluidtool.runtime.engines.cuda.training.sequences import reads_lods
 from fluidtool.runtime.engines.cupy.kernels import drawing, parts
+from fluidtool.runtime.graph.bounds import Bound, are_within
 from fluidtool.runtime.graph.importers.registry import Lod
 from fluidtool.runtime.graph.ir import EngineFaultError, Shape
 
@@ -87,21 +88,6 @@ class CudaStep:
         if outside:
             self.flags.fill(0)
         return not outside
-
-
-def are_within(bound: Bound, on_host: Mapping[str, Any]) -> bool:
-    """Whether all ids are rows of their table, are ignored, or do not count. on_host: they, and their lengths, by name."""
-    ids = on_host[bound.name]
-    if int(ids.min()) >= 0 and int(ids.max()) < bound.rows:
-        return True
-    wrong = (ids < 0) | (ids >= bound.rows)
-    if bound.ignored is not None:
-        wrong &= ids != bound.ignored
-    if bound.lengths:
-        lengths = on_host[bound.lengths].reshape(-1, 1)
-        lines = wrong.reshape(len(lengths), -1)
-        wrong = lines & (np.arange(lines.shape[1]) < lengths)
-    return not wrong.any()
 
 
 def beginning(generator: np.random.Generator, draw: Draw) -> list[int]:

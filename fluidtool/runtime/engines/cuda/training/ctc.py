@@ -9,81 +9,32 @@ from typing import Any
 import numpy as np
 
 from fluidtool.ir import Operator
-from fluidtool.records import dataclass
 from fluidtool.runtime.engines.cuda.calls import Buffer, Place
 from fluidtool.runtime.engines.cuda.lowering import Lowering, lowers
-from fluidtool.runtime.engines.cuda.runs import beyond, bounds, of_block
+from fluidtool.runtime.engines.cuda.runs import beyond, bounds, of_block, tag_of
 from fluidtool.runtime.engines.cuda.sources import Source, number, threads_for
 from fluidtool.runtime.engines.cuda.training.building import StepBuilder, imports_step
-from fluidtool.runtime.engines.cuda.training.forward import literal
 from fluidtool.runtime.engines.cuda.training.sequences import taken
 from fluidtool.runtime.graph.importers.registry import need
 from fluidtool.runtime.graph.importers.sequences import offsets_of, owners
-from fluidtool.runtime.graph.ir import Node, Value
-from fluidtool.runtime.graph.sequence_runs import Runs, by_time, of_lod, padded
+from fluidtool.runtime.graph.importers.structured import ctc_scores, spoken
+from fluidtool.runtime.graph.ir import Node
 
 Attrs = Mapping[str, Any]
-MOST_STATES = 2048  # of a label, whose scores a block keeps in its own memory, twice
 NOTHING = number(-1e30)  # the logarithm of no path
 REFUSED = number(1e30)  # stands for the sum over paths of a label that does not fit
 
 
-@dataclass(frozen=True, slots=True)
-class _Spoken:
-    """Logits, labels, where the sequences of both are, and the lengths of padded ones: of labels, then of logits."""
-
-    x: Value
-    labels: Value
-    runs: Runs
-    of_labels: Runs
-    lengths: tuple[Value, ...] = ()
-
-
 @imports_step("warpctc")
 def _ctc(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
-    x, blank = b.get(op, "Logits"), int(attrs["blank"])
-    need(x.shape and 0 <= blank < x.shape[-1], "classes that do not fit")
-    need(b.has(op, "LogitsLength") == b.has(op, "LabelLength"), "lengths of one of two")
-    given = _padded(b, op, x) if b.has(op, "LogitsLength") else _by_lod(b, op, x)
-    widest = 2 * max(given.of_labels.longest, *np.diff(given.of_labels.offsets).tolist(), 0) + 1
-    need(given.runs.count == given.of_labels.count and widest <= MOST_STATES, "labels that do not fit")
-    known = {"runs": given.runs, "labels": given.of_labels, "blank": blank}
-    logs = _log_softmax(b, x)
-    scores = b.node("ctc_scores", [logs, given.labels, *given.lengths], (prod(x.shape[:-1]), widest), **known)
+    x, given = b.get(op, "Logits"), spoken(b, op, attrs, b.ids_by_length)
+    logs, scores = ctc_scores(b, x, given)
     b.put(op, "Loss", b.node("beside", [scores], (given.runs.count, 1), name="cost"))
     if b.wants(op, "WarpCTCGrad"):
         inputs = [logs, given.labels, scores, *given.lengths]
         kept = b.values if given.runs.is_padded else b.packed  # the program has it padded
+        known = {"runs": given.runs, "labels": given.of_labels, "blank": given.blank}
         kept[op.outputs["WarpCTCGrad"][0]] = b.node("ctc_gradient", inputs, x.shape, **known)
-
-
-def _by_lod(b: StepBuilder, op: Operator, x: Value) -> _Spoken:
-    """Rows [rows, classes] and labels [rows, 1], each with a LoD."""
-    need(len(x.shape) == 2, "logits of another shape")
-    labels = b.ids(op, "Label", x.shape[1])
-    names = [op.inputs[slot][0] for slot in ("Logits", "Label")]
-    need(all(len(b.lods.get(name, ())) == 1 for name in names), "sequences of another level")
-    offsets, of_labels = offsets_of(b, op, "Logits", x.shape[0]), offsets_of(b, op, "Label", prod(labels.shape))
-    return _Spoken(x, labels, of_lod(offsets), of_lod(of_labels))
-
-
-def _padded(b: StepBuilder, op: Operator, x: Value) -> _Spoken:
-    """Rows [longest, sequences, classes] and labels [sequences, longest label], with their lengths."""
-    given = b.get(op, "Label", integer=True)
-    need(len(x.shape) == 3 and len(given.shape) > 1 and given.shape[0] == x.shape[1], "labels of another shape")
-    runs, of_labels = by_time(x.shape), padded((given.shape[0], prod(given.shape[1:])))
-    lengths = [b.ids(op, slot, each.longest + 1) for slot, each in (("LabelLength", of_labels), ("LogitsLength", runs))]
-    need(all(prod(each.shape) == runs.count for each in lengths), "lengths of another shape")
-    labels = b.ids(op, "Label", x.shape[2], lengths=lengths[0])
-    return _Spoken(x, labels, runs, of_labels, tuple(lengths))
-
-
-def _log_softmax(b: StepBuilder, x: Value) -> Value:
-    """The logarithms of probabilities, not below that of the smallest normal number."""
-    column, sizes = (*x.shape[:-1], 1), (prod(x.shape[:-1]), x.shape[-1], 1)
-    shifted = b.formula("a - b", x, b.node("reduce", [x], column, sizes=sizes, how=2))
-    total = b.node("reduce", [b.formula("expf(a)", shifted)], column, sizes=sizes, how=0)
-    return b.formula(f"ft_larger(a - logf(b), {literal(float(np.log(np.finfo(np.float32).tiny)))})", shifted, total)
 
 
 @imports_step("warpctc_grad")
@@ -110,17 +61,21 @@ def _ctc_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
 def _of_block(low: Lowering, node: Node, widest: int, arrays: Sequence[str]) -> tuple[Source, int, list[str]]:
     """A kernel whose blocks have a sequence each, its threads, and the names of its inputs; `label(s)` is the class of a state."""
     src, names = of_block(low, node)
-    first, count = bounds(low, src, node.attrs["labels"], names[-2])
+    threads, labels, classes = threads_for(widest), node.attrs["labels"], node.inputs[0].shape[-1]
+    first, count = bounds(low, src, labels, names[-2])
     src.lines += [
         f"__shared__ float {', '.join(f'{name}[{widest}]' for name in arrays)};",
-        f"const whole* const given = {names[1]} + {first};",
-        f"const int size = 2 * {count} + 1;",
+        f"__shared__ int given[{max(widest // 2, 1)}];",
+        f"const int first = {first}, size = 2 * {count} + 1;",
+        f"for (int i = me; i < size / 2; i += {threads}) "
+        f"given[i] = {tag_of(low, src, labels, f'{names[1]}[first + i]', classes)};",
+        "__syncthreads();",
     ]
-    return src, threads_for(widest), names
+    return src, threads, names
 
 
 def _label(state: str, blank: int) -> str:
-    return f"(({state}) % 2 ? (int)given[({state}) / 2] : {blank})"
+    return f"(({state}) % 2 ? given[({state}) / 2] : {blank})"
 
 
 def _joined(one: str, two: str) -> list[str]:

@@ -28,9 +28,10 @@ from fluidtool.runtime.engines.cuda.lowering import (
     need_cudnn,
 )
 from fluidtool.runtime.engines.cuda.sources import BUSY, THREADS, Source
-from fluidtool.runtime.engines.cuda.training.building import Bound, Rows, RowUpdate, Rule, Update
+from fluidtool.runtime.engines.cuda.training.building import Rows, RowUpdate, Rule, Update
 from fluidtool.runtime.engines.cuda.training.forward import PLACES, literal
 from fluidtool.runtime.engines.cupy.kernels import MULTIPLIER, PCG64, parts
+from fluidtool.runtime.graph.bounds import Bound
 from fluidtool.runtime.graph.importers.registry import ADD
 from fluidtool.runtime.graph.ir import NONE, RELU, Graph, Node, Value
 

@@ -7,16 +7,14 @@ from math import prod
 from typing import Any
 
 from fluidtool.ir import Operator
-from fluidtool.records import dataclass
 from fluidtool.runtime.engines.cuda.calls import Buffer, Place
 from fluidtool.runtime.engines.cuda.lowering import Lowering, lowers
-from fluidtool.runtime.engines.cuda.runs import beyond, of_block
+from fluidtool.runtime.engines.cuda.runs import beyond, of_block, tag_of
 from fluidtool.runtime.engines.cuda.sources import Source, threads_for
 from fluidtool.runtime.engines.cuda.training.building import StepBuilder, imports_step
 from fluidtool.runtime.graph.importers.registry import need
-from fluidtool.runtime.graph.importers.structured import path_shape, runs_of_tags
+from fluidtool.runtime.graph.importers.structured import Scored, add_path, scored
 from fluidtool.runtime.graph.ir import Node, Value
-from fluidtool.runtime.graph.sequence_runs import Runs
 
 Attrs = Mapping[str, Any]
 MOST_PAIRS = 1 << 26  # of tags, of all sequences: each keeps its own sums for the gradient
@@ -25,34 +23,7 @@ LOWEST = "-1.0f / 0.0f"
 
 
 # ---------------------------------------------------------------- importers
-@dataclass(frozen=True, slots=True)
-class _Scored:
-    """Scores [rows, tags] or [sequences, longest, tags], transitions, where sequences are, and the lengths of padded ones."""
-
-    x: Value
-    transition: Value
-    runs: Runs
-    lengths: tuple[Value, ...]
-
-
-def _scored(b: StepBuilder, op: Operator, slot: str) -> _Scored:
-    """What operators read; sequences that are not padded are those of the LoD of a slot."""
-    x, transition = b.get(op, "Emission"), b.get(op, "Transition")
-    need(len(x.shape) in (2, 3), "scores of another shape")
-    lengths = b.ids(op, "Length", x.shape[1] + 1) if b.has(op, "Length") else None
-    runs = runs_of_tags(b, op, x, lengths, slot, is_marked=False)
-    return _Scored(x, transition, runs, () if lengths is None else (lengths,))
-
-
-def _labels(b: StepBuilder, op: Operator, given: _Scored) -> Value:
-    """The tags of all rows; those beyond the last one of a padded sequence may be anything."""
-    x, lengths = given.x, given.lengths[0] if given.lengths else None
-    labels = b.ids(op, "Label", x.shape[-1], lengths=lengths)
-    path_shape(x, given.transition, labels)
-    return labels
-
-
-def _scores(b: StepBuilder, given: _Scored, labels: Value) -> Value:
+def _scores(b: StepBuilder, given: Scored, labels: Value) -> Value:
     """The logarithms of forward scores, each row less the logarithm of its sum; made once for both directions."""
     key = ("crf", given, labels)
     if key not in b.stacks:
@@ -64,8 +35,8 @@ def _scores(b: StepBuilder, given: _Scored, labels: Value) -> Value:
 
 @imports_step("linear_chain_crf")
 def _crf(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
-    given = _scored(b, op, "Label")
-    scores, x = _scores(b, given, _labels(b, op, given)), given.x
+    given = scored(b, op, "Label", b.ids_by_length)
+    scores, x = _scores(b, given, given.labels(op, b.ids_by_length)), given.x
     b.put(op, "LogLikelihood", b.node("beside", [scores], (given.runs.count, 1), name="cost"))
     if b.wants(op, "Alpha"):
         b.put(op, "Alpha", b.formula("expf(a)", scores))
@@ -79,8 +50,8 @@ def _crf(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
 
 @imports_step("linear_chain_crf_grad")
 def _crf_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
-    given, grad = _scored(b, op, "Label"), b.get(op, "LogLikelihood@GRAD")
-    labels, transition, sequences = _labels(b, op, given), given.transition, given.runs.count
+    given, grad = scored(b, op, "Label", b.ids_by_length), b.get(op, "LogLikelihood@GRAD")
+    labels, transition, sequences = given.labels(op, b.ids_by_length), given.transition, given.runs.count
     need(prod(grad.shape) == sequences, "a gradient that does not fit")
     need(sequences * prod(transition.shape) <= MOST_PAIRS, "more pairs of tags than there is memory for")
     inputs = [given.x, transition, labels, _scores(b, given, labels), grad, *given.lengths]
@@ -94,13 +65,8 @@ def _crf_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
 
 @imports_step("crf_decoding")
 def _crf_decoding(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
-    given = _scored(b, op, "Emission")
     labels = [b.get(op, "Label", integer=True)] if b.has(op, "Label") else []
-    shape = path_shape(given.x, given.transition, *labels)
-    path = Value(op.outputs["ViterbiPath"][0], shape, integer=True)
-    inputs = [given.x, given.transition, *labels, *given.lengths]
-    b.nodes.append(Node("best_path", inputs, path, {"runs": given.runs, "has_labels": bool(labels)}))
-    b.put(op, "ViterbiPath", path)
+    add_path(b, op, scored(b, op, "Emission", b.ids_by_length), labels)
 
 
 # ---------------------------------------------------------------- kernels
@@ -152,7 +118,7 @@ def _lower_scores(low: Lowering, node: Node) -> None:
     level_of(src, "own[i]", tags, threads)
     src.lines += [
         f"for (int j = me; j < {tags}; j += {threads}) {{ own[j] -= level; state[j] = own[j]; }}",
-        f"const int label = (int){labels}[r];",
+        f"const int label = {tag_of(low, src, runs, f'{labels}[r]', tags)};",
         f"spent += level - row[label] - {t}[(r == begin ? 0 : (before + 2) * {tags}) + label];",
         "before = label;",
         f"if (me == 0) {sums}[r] = level;",
