@@ -8,7 +8,7 @@ from typing import Any
 from fluidtool.runtime.bindings import Bindings, array_of
 from fluidtool.runtime.engines.base import CompiledRegion, Watch
 from fluidtool.runtime.graph.importers.registry import Lod
-from fluidtool.runtime.graph.ir import UnsupportedError
+from fluidtool.runtime.graph.ir import OutsideError, UnsupportedError
 from fluidtool.runtime.partition import Division, Region
 from fluidtool.runtime.scope import ScopeVariable
 from fluidtool.runtime.signatures import lod_of_value
@@ -77,6 +77,9 @@ class BoundRegion:
             results = found.run(given, watch, dict(zip(self.region.inputs, lods, strict=True)))
         except UnsupportedError as error:
             self._run_parts(self.region.withdraw(arrays, lods, error), watch)
+            return
+        except OutsideError:
+            self._run_parts(None, watch)
             return
         for name, holder in self.outputs.items():
             if holder is not None:

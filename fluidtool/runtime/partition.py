@@ -10,7 +10,6 @@ from fluidtool.errors import OutOfMemoryError
 from fluidtool.ir import Operator
 from fluidtool.records import dataclass
 from fluidtool.runtime.engines.base import CompiledRegion, Engine
-from fluidtool.runtime.graph.importers.quantization import OPERATORS as QUANTIZATION
 from fluidtool.runtime.graph.importers.refusals import Attributes, every_attribute
 from fluidtool.runtime.graph.importers.registry import IMPORTERS, RESULTS, Lod
 from fluidtool.runtime.graph.ir import UnsupportedError
@@ -45,6 +44,9 @@ WORTH = frozenset(
         "yolo_box",
         "sequence_conv",
         "cos_sim",
+        "crf_decoding",
+        "linear_chain_crf",
+        "warpctc",
     }
 )
 
@@ -240,8 +242,9 @@ def group(steps: Sequence[Step], around: Surroundings, engine: Engine) -> list[S
         run.clear()
 
     for number, step in enumerate(steps):
-        known = engine.int8 or step.op.type not in QUANTIZATION
-        if known and may_be_native(step, around, wanted_after(number, step.op.output_arg_names)):
+        if step.op.type not in engine.left_out and may_be_native(
+            step, around, wanted_after(number, step.op.output_arg_names)
+        ):
             run.append(number)
         else:
             if run:

@@ -33,8 +33,9 @@ from fluidtool.tensor.references import ONE, references
 
 SHORTEST = 2  # operators that are worth a region
 UPDATE = 4  # what an update is worth, where another operator is worth 1
-LAYER = 16  # what a recurrent layer is worth, which is some launches for each step
+LAYER = 16  # what an operator is worth that takes some launches for each step of its sequences
 LAYERS = frozenset(f"{layer}{side}" for layer in ("lstm", "lstmp", "gru", "cudnn_lstm") for side in ("", "_grad"))
+ALONE = "crf_decoding"  # a layer that is worth a region by itself: metrics often stand behind the updates
 COPIED = 1 << 16  # elements of a parameter that is copied for every run, since others change it
 PATIENCE = 8  # runs after each other whose parameters are elsewhere than in the last one, before a region is given up
 EAGER = 8  # LoDs for which a region is compiled when they come first; from then on when they come a second time
@@ -74,8 +75,9 @@ class TrainingRegion:
     def is_worthwhile(self) -> bool:
         """Whether its operators are more work than copying values in and out; an update is some launches."""
         copied = [name for name in self.reads if name not in self.states]
-        work = sum(LAYER if step.op.type in LAYERS else UPDATE if step.op.input("Param") else 1 for step in self.steps)
-        return len(self.steps) >= SHORTEST and work > len(copied) + len(self.outputs)
+        work = sum(worth(step.op) for step in self.steps)
+        is_long = len(self.steps) >= SHORTEST or any(step.op.type == ALONE for step in self.steps)
+        return is_long and work > len(copied) + len(self.outputs)
 
     @property
     def reads_lods(self) -> bool:
@@ -103,8 +105,15 @@ class TrainingRegion:
         self.reasons[error.result] = str(error)
         if place is None:
             self.parts = self.steps
+        elif self._reads_changed(place):  # which another region may, after this one
+            self.parts = (*self.divide(self.steps[:place]), *self.divide(self.steps[place:]))
         else:
             self._part_at(place)
+
+    def _reads_changed(self, place: int) -> bool:
+        """Whether a step reads a state that steps before it change."""
+        changed = {name for step in self.steps[:place] for name in step.op.output_arg_names}
+        return not changed.intersection(self.states).isdisjoint(self.steps[place].op.input_arg_names)
 
     def part_at_rows(self, name: str) -> None:
         """Let what reads a gradient of rows from outside run by itself."""
@@ -115,6 +124,11 @@ class TrainingRegion:
     def _part_at(self, place: int) -> None:
         before, after = self.steps[:place], self.steps[place + 1 :]
         self.parts = (*self.divide(before), self.steps[place], *self.divide(after))
+
+
+def worth(op: Operator) -> int:
+    """What an operator is worth in a region."""
+    return LAYER if op.type in LAYERS or op.type == ALONE else UPDATE if op.input("Param") else 1
 
 
 # ---------------------------------------------------------------- finding them

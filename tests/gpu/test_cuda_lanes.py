@@ -36,8 +36,20 @@ def computed(
     role: str = "input",
 ) -> tuple[Array, list[Launch]]:
     """What the last node is, and the kernels. places: where inputs are, if they do not lie row by row from the start on."""
-    out = nodes[-1].output
-    low = Lowering(Graph(tuple(given), [out], tuple(nodes)), frozenset(), {}, half=half)
+    (found,), kernels = several(given, nodes, [nodes[-1].output], half, places, role)
+    return found, kernels
+
+
+def several(
+    given: Mapping[Value, Array],
+    nodes: Sequence[Node],
+    outs: Sequence[Value],
+    half: str = "",
+    places: Mapping[Value, Place] | None = None,
+    role: str = "input",
+) -> tuple[list[Array], list[Launch]]:
+    """The same of several results."""
+    low = Lowering(Graph(tuple(given), list(outs), tuple(nodes)), frozenset(), {}, half=half)
     device, arrays = device_for(CUDAPlace(0)), {}
     for value, array in given.items():
         own = (places or {}).get(value) or Place(
@@ -51,20 +63,20 @@ def computed(
         view[...] = array
         arrays[own.buffer] = memory
     low.nodes()
-    (found,) = low.outputs([out])
+    found = dict(zip(outs, low.outputs(outs), strict=True))
     low.name_calls(None)
     calls = tuple(low.calls)
     with device.active():
         xp = device.xp
         on_device = {buffer: xp.asarray(array) for buffer, array in arrays.items()}
         on_device |= {buffer: xp.asarray(buffer.array) for buffer in constants_of(calls)}
-        on_device[found] = xp.zeros(out.shape, np.float32)
+        on_device |= {buffer: xp.zeros(value.shape, value.dtype) for value, buffer in found.items()}
         offsets, size = lay_out(calls)
         arena = xp.empty(max(size, 1), np.float32)
         work_of(calls, low.results, on_device, arena, offsets, device, Libraries(device)).run()
-        result = device.host(on_device[found])
+        results = [device.host(on_device[buffer]) for buffer in found.values()]
     assert nvrtc() is None or faults(source_of(calls), "sm_80") == ""
-    return result, [call for call in calls if isinstance(call, Launch)]
+    return results, [call for call in calls if isinstance(call, Launch)]
 
 
 def rounded(array: Array, half: str) -> Array:

@@ -19,12 +19,23 @@ from tests.gpu.nvrtc import ABSENT, faults, nvrtc
 from tests.gpu.test_cuda_channels import odd as odd_layers
 from tests.gpu.test_cuda_channels import pictures
 from tests.gpu.test_cuda_channels import stem as first_layers
+from tests.gpu.test_cuda_decoding import tagged
+from tests.gpu.test_cuda_path_losses import Case as PathLoss
 from tests.gpu.test_cuda_recurrent_steps import LAYERS, stack
 from tests.gpu.test_cuda_recurrent_steps import batch as some_sequences
 from tests.gpu.test_cuda_recurrent_steps import network as sequences_with
 from tests.gpu.test_cuda_recurrent_steps import steps_of as some_steps
 from tests.gpu.test_cuda_regions import on_gpu
-from tests.gpu.test_cuda_structured import reader, sentences, spoken, tagger
+from tests.gpu.test_cuda_structured import (
+    padded_reader,
+    padded_sentences,
+    padded_speech,
+    padded_tagger,
+    reader,
+    sentences,
+    spoken,
+    tagger,
+)
 from tests.gpu.test_cuda_tables import batch as rows_of_tables
 from tests.gpu.test_cuda_tables import two_tables
 from tests.gpu.test_training_attention import needed
@@ -181,17 +192,42 @@ def test_kernels_of_layers_of_sequences(name: str, architecture: str, generated:
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("tags", [5, 40])
-def test_kernels_of_conditional_random_fields(tags: int, architecture: str, generated: list[str]) -> None:
-    Job(tagger(tags), OPTIMIZERS["sgd"]).step(sentences(0, [3, 1], tags))
+@pytest.mark.parametrize("is_padded", [False, True])
+def test_kernels_of_conditional_random_fields(
+    is_padded: bool, tags: int, architecture: str, generated: list[str]
+) -> None:
+    build, batch_of = (padded_tagger, padded_sentences) if is_padded else (tagger, sentences)
+    Job(build(tags), OPTIMIZERS["sgd"]).step(batch_of(0, [3, 1], tags))
     text = "".join(generated)
     assert "crf_back_" in text and [faults(each, architecture) for each in generated] == [""] * len(generated)
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_kernels_of_labels_without_places(architecture: str, generated: list[str]) -> None:
-    Job(reader(), OPTIMIZERS["sgd"]).step(spoken(0, [5, 4], [2, 1]))
+@pytest.mark.parametrize("is_padded", [False, True])
+def test_kernels_of_labels_without_places(is_padded: bool, architecture: str, generated: list[str]) -> None:
+    build, batch_of = (padded_reader, padded_speech) if is_padded else (reader, spoken)
+    Job(build(norm_by_times=True), OPTIMIZERS["sgd"]).step(batch_of(0, [5, 4], [2, 1]))
     text = "".join(generated)
     assert "ctc_back_" in text and [faults(each, architecture) for each in generated] == [""] * len(generated)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("has_labels", [False, True])
+@pytest.mark.parametrize("is_padded", [False, True])
+def test_kernels_of_best_paths(is_padded: bool, has_labels: bool, architecture: str, generated: list[str]) -> None:
+    net = Net()
+    on_gpu(net, tagged(net, [3, 1], 40, is_padded, has_labels))
+    (text,) = generated
+    assert "viterbi_" in text and faults(text, architecture) == ""
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("type", ["linear_chain_crf", "warpctc"])
+def test_kernels_of_losses_in_regions_of_inference(type: str, architecture: str, generated: list[str]) -> None:
+    case = PathLoss(type, True, [3, 2, 4], [2, 1, 2])
+    on_gpu(case.net, case.loss)
+    (text,) = generated
+    assert "clear_mark" in text and faults(text, architecture) == ""
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

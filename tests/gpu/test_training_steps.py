@@ -112,6 +112,23 @@ def test_updates_are_one_kernel_and_numpys(name: str, compiled: list[CudaStep]) 
     assert len(compiled) == 4 and kernels.count("update") == (3 if name == "adam" else 1 + (name == "adamax"))
 
 
+def test_labels_in_another_shape_may_be_fetched(compiled: list[CudaStep]) -> None:
+    flat: list[Any] = []
+
+    def build() -> Any:
+        x, y = layers.data("x", [6]), layers.data("y", [2], dtype="int64")
+        flat.append(layers.reshape(y, [-1, 1]))
+        scores = layers.reshape(layers.fc(x, 10), [-1, 5])
+        return layers.mean(layers.softmax_with_cross_entropy(scores, flat[-1]))
+
+    job, labels = Job(build, OPTIMIZERS["sgd"]), np.arange(6).reshape(3, 2) % 5
+    for _ in range(3):
+        _, found = job.step({"x": np.ones((3, 6), np.float32), "y": labels}, flat[0])
+        assert found.dtype == np.int64
+        np.testing.assert_array_equal(found, labels.reshape(-1, 1))
+    assert len(compiled) == 3
+
+
 class Proximal:
     """Proximal descent, of which Paddle has operators only."""
 

@@ -162,8 +162,8 @@ class Engine(Protocol):
         """Whether specializations take pooled inputs with any number of rows."""
 
     @property
-    def int8(self) -> bool:
-        """Whether it computes programs with fake quantization in 8 bits; else quantizers are in no region."""
+    def left_out(self) -> frozenset[str]:
+        """The types of operators that are in no region, although others compute them there: quantizers, losses over paths."""
 
     @property
     def step_compiler(self) -> StepCompiler | None:

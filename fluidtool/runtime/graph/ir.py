@@ -29,6 +29,10 @@ class UnsupportedError(FluidError):
         self.result, self.operand = result, operand
 
 
+class OutsideError(FluidError):
+    """A value that its operator will refuse: the operators run one by one, for the message."""
+
+
 class EngineFaultError(Exception):
     """A bug of the native engine, not of the program: reported as an internal error."""
 

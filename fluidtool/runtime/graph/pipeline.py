@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from fluidtool.errors import OperatorError
 from fluidtool.records import dataclass
+from fluidtool.runtime.graph.bounds import Bound, check_bounds
 from fluidtool.runtime.graph.importers import read_graph
 from fluidtool.runtime.graph.ir import Graph, UnsupportedError, Value
 from fluidtool.runtime.graph.rewrites.attention import join_attention
@@ -39,10 +39,10 @@ OF_CONSTANTS = (np.int8, np.int32)  # data types that only constants may have
 
 @dataclass(frozen=True, slots=True)
 class ImportedRegion:
-    """A region as a graph; inputs that are ids, with the number of rows of their tables; the LoD of each output."""
+    """A region as a graph; the bounds of inputs, such as ids; the LoD of each output."""
 
     graph: Graph
-    bounds: list[tuple[str, int]]
+    bounds: list[Bound]
     lods: dict[str, list[list[int]]]
 
     def check_bounds(self, given: Mapping[str, Any]) -> None:
@@ -50,14 +50,12 @@ class ImportedRegion:
         check_bounds(self.bounds, given)
 
 
-def check_bounds(bounds: Iterable[tuple[str, int]], given: Mapping[str, Any]) -> None:
-    """Raise OperatorError for an id out of range for its table."""
-    for name, rows in bounds:
-        ids = given[name]
-        if ids.size and (int(ids.min()) < 0 or int(ids.max()) >= rows):
-            raise OperatorError(
-                f"{name} holds an id of {int(ids.min())} to {int(ids.max())}, the table has {rows} rows"
-            )
+def bounds_of(graph: Graph) -> list[Bound]:
+    """The bounds of the inputs of a graph: ids of constant tables, and what importers have noted."""
+    tables = (
+        Bound(n.inputs[0].name, n.attrs["table"].shape[0], of_table=True) for n in graph.nodes if n.kind == "gather"
+    )
+    return [*tables, *(bound for node in graph.nodes for bound in node.attrs.get("checks", ()))]
 
 
 def import_region(spec: RegionSpec) -> ImportedRegion:
@@ -73,8 +71,8 @@ def import_region(spec: RegionSpec) -> ImportedRegion:
         name: Value(name, tuple(array.shape), array, array.dtype != np.float32) for name, array in constants.items()
     }
     graph, found = read_graph(spec.operators, values, spec.outputs, spec.lods, spec.rounded)
-    bounds = [(n.inputs[0].name, n.attrs["table"].shape[0]) for n in graph.nodes if n.kind == "gather"]
-    if any(name not in given for name, _ in bounds):
+    bounds = bounds_of(graph)
+    if any(bound.name not in given for bound in bounds):
         raise UnsupportedError("ids are computed within the region")
     return ImportedRegion(
         graph, bounds, {name: [list(level) for level in found.get(name, ())] for name in spec.outputs}

@@ -12,11 +12,12 @@ from fluidtool.errors import FluidError, UsageError
 from fluidtool.ops.context import Device
 from fluidtool.records import dataclass
 from fluidtool.runtime.engines.base import Kernel
-from fluidtool.runtime.engines.cuda import attention, convolutions, images, sequences
+from fluidtool.runtime.engines.cuda import attention, convolutions, decoding, images, sequences
 from fluidtool.runtime.engines.cuda.cublaslt import COMPUTE
 from fluidtool.runtime.engines.cuda.lowering import HALVES, lower
 from fluidtool.runtime.engines.cuda.region import Constants, CudaRegion, Libraries, bind
 from fluidtool.runtime.engines.cuda.training.compiled import StepCompiler
+from fluidtool.runtime.graph.importers.quantization import OPERATORS as QUANTIZATION
 from fluidtool.runtime.graph.ir import EngineFaultError
 from fluidtool.runtime.graph.pipeline import import_region, rewritten
 from fluidtool.runtime.graph.spec import RegionSpec
@@ -26,7 +27,7 @@ PRECISION = "FLUIDTOOL_CUDA_PRECISION"
 PACKAGES = {"cublaslt": "nvmath-python", "cudnn": "nvidia-cudnn-frontend"}
 CALLS = {"cublaslt": "products", "cudnn": "convolutions"}
 """What the libraries compute."""
-LOWERING = (attention, convolutions, images, sequences)
+LOWERING = (attention, convolutions, decoding, images, sequences)
 """The modules that lower further kinds of nodes."""
 BUGS = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError)  # of the lowering
 
@@ -42,7 +43,7 @@ class CudaEngine:
     threads: int = 1
     precision: str = "float32"
     any_rows: bool = False
-    int8: bool = False
+    left_out: frozenset[str] = QUANTIZATION
 
     @property
     def version(self) -> str:

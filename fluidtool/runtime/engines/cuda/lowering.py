@@ -35,7 +35,7 @@ from fluidtool.runtime.graph.weights import matrices
 MOVES = frozenset({"view", "transpose", "slice"})
 WITHIN = MOVES | {"unary", "binary", "affine", "concat", "stack", "formula"}
 """What may be computed within its reader: without reading anything at an index that it looks up."""
-ROWS = frozenset({"softmax", "softmax_dropped", "softmax_gradient", "layer_norm", "reduce", "sums"})
+ROWS = frozenset({"softmax", "log_softmax", "softmax_dropped", "softmax_gradient", "layer_norm", "reduce", "sums"})
 """Nodes that read an element two or three times."""
 NARROW = frozenset(EXPRESSIONS) | {
     "softmax", "softmax_axis", "layer_norm", "group_norm", "pool", "product", "matmul", "attention", "conv", "interpolate",
@@ -43,6 +43,8 @@ NARROW = frozenset(EXPRESSIONS) | {
 }  # fmt: skip
 """Nodes whose results are kept in halves, where memory has those."""
 PIECE = 8  # halves of 16 bytes
+WHOLE = frozenset({"view", "best_path"})
+"""Nodes whose results may be whole numbers."""
 LARGEST = 2**31 - 4096  # elements that an index of 32 bits reaches, also that of a thread or a turn after the last one
 
 
@@ -147,7 +149,7 @@ class Lowering:
             try:
                 need(prod(node.output.shape) <= LARGEST, f"a result of more than {LARGEST} elements")
                 need(node.kind in LOWER, f"{node.kind.replace('_', ' ')} has no kernel for GPUs")
-                need(not node.output.integer or node.kind == "view", "integers that are computed")
+                need(not node.output.integer or node.kind in WHOLE, "integers that are computed")
                 self.kind = node.kind
                 LOWER[node.kind](self, node)
                 self.name_calls(node.output)
@@ -171,8 +173,7 @@ class Lowering:
         for value in values:
             place = self.place(value)
             if place.buffer.role != "output" or place.buffer in found:
-                need(not value.integer, "integers that are moved")
-                copy = Place(Buffer(value.floats, "output"), row_major(value.shape))
+                copy = Place(Buffer(value.floats, "output", integer=value.integer), row_major(value.shape))
                 self.copy(value, copy)
                 place = copy
             found[place.buffer] = None
@@ -208,7 +209,10 @@ class Lowering:
         """Memory for a value, row by row unless `strides` are given; outputs have their own, which is always so."""
         wanted = self.is_apart(value)
         half = self.half_of(value) if not wanted else ""
-        buffer = Buffer(value.floats, "output") if wanted else self.room(value.shape, half)
+        if wanted or value.integer:
+            buffer = Buffer(value.floats, "output" if wanted else "arena", integer=value.integer)
+        else:
+            buffer = self.room(value.shape, half)
         place = Place(buffer, row_major(value.shape) if wanted or strides is None else strides)
         self.places[value] = place
         return place

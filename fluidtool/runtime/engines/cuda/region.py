@@ -41,9 +41,10 @@ from fluidtool.runtime.engines.cuda.layouts import channels_first
 from fluidtool.runtime.engines.cuda.lowering import Lowered
 from fluidtool.runtime.engines.cuda.plans import Copies
 from fluidtool.runtime.engines.cuda.sources import PRELUDE
+from fluidtool.runtime.graph.bounds import check_bounds
 from fluidtool.runtime.graph.importers.registry import Lod
-from fluidtool.runtime.graph.ir import Graph, UnsupportedError, Value
-from fluidtool.runtime.graph.pipeline import ImportedRegion, check_bounds
+from fluidtool.runtime.graph.ir import Graph, OutsideError, UnsupportedError, Value
+from fluidtool.runtime.graph.pipeline import ImportedRegion
 
 LibraryCall = Product | Convolution | Attention | AttentionGradient
 OF_CAPTURES = range(900, 910)  # cudaErrorStreamCaptureUnsupported and what else only captures raise (driver_types.h)
@@ -228,18 +229,20 @@ class CudaRegion:
 
     @property
     def marks_ids(self) -> bool:
-        """Whether it looks up rows by ids."""
+        """Whether it looks up rows by ids, or reads tags, classes or lengths."""
         return self.whole is not None
 
     def run(
         self, given: Mapping[str, Any], watch: Watch | None = None, lods: Mapping[str, Lod] | None = None
     ) -> dict[str, Any]:
-        """Compute the outputs (fresh arrays) from the inputs, by name. Raises OperatorError for ids out of range."""
+        """Compute the outputs (fresh arrays) from the inputs, by name. Raises OperatorError for ids out of range, OutsideError for
+        what an operator will refuse.
+        """
         results, mark = self._computed(given, self.work.run if watch is None else lambda: self._watched(watch))
         if mark is not None and is_set(self.device.host(mark[-1:])):
-            there = (each for each in self.imported.bounds if not isinstance(given[each[0]], np.ndarray))
             with self.device.active():
-                check_bounds(there, given)
+                check_bounds((each for each in self.imported.bounds if each.of_table), given)
+            raise OutsideError("a tag, a class or a length is out of range")
         return results
 
     def ahead(self, given: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
@@ -251,9 +254,9 @@ class CudaRegion:
 
     def _computed(self, given: Mapping[str, Any], work: Callable[[], object]) -> tuple[dict[str, Any], Any]:
         is_certain = True
-        for name, rows in self.imported.bounds:
-            if isinstance(given[name], np.ndarray):
-                check_bounds(((name, rows),), given)
+        for bound in self.imported.bounds:
+            if all(isinstance(given[name], np.ndarray) for name in (bound.name, bound.lengths) if name):
+                check_bounds((bound,), given)
             else:
                 is_certain = False
         with self.lock, self.device.active():
@@ -308,7 +311,7 @@ def bind(
             arena = device.xp.empty(max(size, 1), np.float32)
             inputs = [device.xp.empty(value.shape, value.dtype) for value in graph.inputs]
             outputs = [device.xp.empty(value.shape, value.dtype) for value in graph.outputs]
-            whole = None if lowered.mark is None else device.xp.empty(outputs[0].size + 1, np.float32)
+            whole = None if lowered.mark is None else device.xp.zeros(outputs[0].size + 1, outputs[0].dtype)
             fixed = {buffer: constants.on_device(buffer) for buffer in constants_of(lowered.calls)}
         except MemoryError as error:
             rows = graph.inputs[0].shape[0] if graph.inputs and graph.inputs[0].shape else 0
@@ -319,7 +322,7 @@ def bind(
             **fixed,
             **dict(zip(lowered.inputs, inputs, strict=True)),
             **dict(zip(lowered.outputs, outputs, strict=True)),
-            **({} if lowered.mark is None or whole is None else {lowered.mark: whole[-1:]}),
+            **({} if lowered.mark is None or whole is None else {lowered.mark: whole[-1:].view(np.float32)[:1]}),
         }
         work = work_of(lowered.calls, lowered.results, arrays, arena, offsets, device, libraries)
     kept = (arena, *fixed.values())

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from fluidtool.records import dataclass
 from fluidtool.runtime.engines.cuda import sources
 from fluidtool.runtime.engines.cuda.calls import Place
@@ -202,6 +204,32 @@ def softmax(
             src.lines.append(f"if (me == 0) {src.writable(stats.buffer, stats.offset)}[row] = most + logf(sum);")
 
     in_rows(low, out, prod(shape[:-1]), count, "softmax", write)
+
+
+@lowers("log_softmax")
+def _log_softmax(low: Lowering, node: Node) -> None:
+    """The logarithms of probabilities of the last axis, not below that of the smallest normal number."""
+    (x,), shape, out = node.inputs, node.output.shape, low.new(node.output)
+    lowest = number(float(np.log(np.finfo(np.float32).tiny)))
+
+    def write(kernel: Rows) -> None:
+        src = kernel.src
+
+        def element(part: str) -> str:
+            return src.load(x, src.split(kernel.index(part), shape))
+
+        def stored(part: str) -> str:
+            index = src.split(kernel.index(part), shape)
+            return src.store(out, index, f"ft_larger(v - most - logf(sum), {lowest})")
+
+        src.lines.append("float most = -1.0f / 0.0f, sum = 0.0f;")
+        kernel.first(element, lambda part: "most = ft_larger(most, v);")
+        kernel.joined("most", "ft_larger({a}, {b})")
+        kernel.again(element, lambda part: "sum += expf(v - most);")
+        kernel.joined("sum", "({a} + {b})")
+        kernel.again(element, stored)
+
+    in_rows(low, out, prod(shape[:-1]), shape[-1], "softmax", write)
 
 
 @lowers("layer_norm")

@@ -19,7 +19,9 @@ from fluidtool.runtime.engines.delegate.target import Target
 from fluidtool.runtime.engines.delegate.translating import translate
 from fluidtool.runtime.engines.registry import engine_for
 from fluidtool.runtime.engines.threads import thread_count
+from fluidtool.runtime.graph.importers.quantization import OPERATORS as QUANTIZATION
 from fluidtool.runtime.graph.importers.registry import Lod
+from fluidtool.runtime.graph.importers.structured import OPERATORS as FOR_GPUS
 from fluidtool.runtime.graph.ir import Shape
 from fluidtool.runtime.graph.pipeline import ImportedRegion, import_region
 from fluidtool.runtime.graph.spec import RegionSpec
@@ -80,7 +82,7 @@ class DelegateEngine:
     others: Engine | None = None
     any_rows: bool = False
     precision: str = "float32"
-    int8: bool = False
+    left_out: frozenset[str] = FOR_GPUS | QUANTIZATION
 
     def compile(self, spec: RegionSpec, packed: Any = None) -> DelegatedRegion:
         """Compile operators for inputs of these shapes and LoDs; raises UnsupportedError if an operation is missing."""

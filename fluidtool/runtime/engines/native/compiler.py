@@ -78,7 +78,7 @@ def compile_region(spec: RegionSpec, library: Library, packed: Packed | None = N
         ins,
         offsets_of,
         outs,
-        imported.bounds,
+        [(bound.name, bound.rows) for bound in imported.bounds],
         tables,
         imported.lods,
         IDS,

@@ -26,6 +26,8 @@ from fluidtool.runtime.engines.native.library import (
     switched_off,
 )
 from fluidtool.runtime.engines.native.region import NativeRegion
+from fluidtool.runtime.graph.importers.quantization import OPERATORS as QUANTIZATION
+from fluidtool.runtime.graph.importers.structured import OPERATORS as FOR_GPUS
 from fluidtool.runtime.graph.ir import EngineFaultError
 from fluidtool.runtime.graph.spec import RegionSpec
 
@@ -65,6 +67,11 @@ class NativeEngine:
                 raise
             types = ", ".join(dict.fromkeys(op.type for op, _ in spec.operators))
             raise EngineFaultError(f"{types} cannot be compiled: {type(error).__name__}: {error}") from error
+
+    @property
+    def left_out(self) -> frozenset[str]:
+        """What has kernels for GPUs only; quantizers, unless it computes in 8 bits."""
+        return FOR_GPUS if self.int8 else FOR_GPUS | QUANTIZATION
 
     @property
     def step_compiler(self) -> None:

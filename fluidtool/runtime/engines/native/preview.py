@@ -22,6 +22,7 @@ from fluidtool.runtime.engines.native.region import NativeRegion
 from fluidtool.runtime.graph.importers import registry
 from fluidtool.runtime.graph.importers.quantization import OPERATORS as QUANTIZATION
 from fluidtool.runtime.graph.importers.registry import Lod
+from fluidtool.runtime.graph.importers.structured import OPERATORS as FOR_GPUS
 from fluidtool.runtime.graph.ir import Node, UnsupportedError
 from fluidtool.runtime.graph.pipeline import Applied, import_region, rewrites
 from fluidtool.runtime.graph.spec import RegionSpec
@@ -242,7 +243,7 @@ def left_to_numpy(work: Iterable[Any]) -> dict[str, str]:
 
 def why_left(op_type: str) -> str:
     """Why an operator is in no region."""
-    if op_type not in registry.IMPORTERS:
+    if op_type not in registry.IMPORTERS or op_type in FOR_GPUS:
         return "no native kernel"
     further = "its result is kept, or other values than its result are read"
     return further if op_type in WORTH else f"no operator next to it makes a region worthwhile, or {further}"

@@ -148,9 +148,9 @@ class NativeRegion:
             else:
                 watch.kernel_calls(self, self.library.run_timed(steps))
             if self.bounds and self._went_beyond(steps):
-                from fluidtool.runtime.graph.pipeline import check_bounds  # a start from the cache needs no more
+                from fluidtool.runtime.graph.bounds import Bound, check_bounds  # a start from the cache needs no more
 
-                check_bounds(self.bounds, given)
+                check_bounds((Bound(*each, of_table=True) for each in self.bounds), given)
                 self.library.run(steps)  # an interrupted run may have left marks
                 if self._went_beyond(steps):
                     raise OperatorError(

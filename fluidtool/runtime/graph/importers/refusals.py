@@ -34,7 +34,9 @@ ALIKE = {
     AttrType.FLOATS: SEVERAL | {AttrType.FLOATS},
 }
 """The types that importers accept for a declared one."""
-ROWS_BY_LOD = frozenset({"sequence_pool", "sequence_expand", "sequence_expand_as", "sequence_concat", "im2sequence"})
+ROWS_BY_LOD = frozenset(
+    {"sequence_pool", "sequence_expand", "sequence_expand_as", "sequence_concat", "im2sequence", "linear_chain_crf"}
+)
 """Operators whose inference, as Paddle's, does not know the number of rows, which depends on the LoD of a run."""
 FAILURES = (ArithmeticError, LookupError, TypeError, ValueError)  # of a kernel whose attributes or shapes cannot work
 

@@ -12,6 +12,7 @@ from fluidtool.runtime.graph.quantization import Quantizer, RoundedWeights, Whol
 
 Lod = tuple[tuple[int, ...], ...]
 IMPORTERS: dict[str, Callable[[GraphBuilder, Operator, dict[str, Any]], None]] = {}
+EMPTY = "@EMPTY@"  # the name of no variable
 RESULTS: dict[str, tuple[str, ...]] = {}  # the output slots that importers fill, if not only the first
 
 
@@ -49,6 +50,7 @@ class GraphBuilder:
         self.quantizers: dict[Value, Quantizer] = {}  # of activations that were rounded to steps
         self.whole: dict[Value, WholeWeights] = {}  # of weights that were
         self.frames: dict[Value, Value] = {}  # volume -> the same elements as a sequence of images
+        self._count = 0
 
     def get(self, op: Operator, slot: str, integer: bool = False) -> Value:
         """The value in an input slot: floats, or integers if requested."""
@@ -64,6 +66,10 @@ class GraphBuilder:
         need(value.array is None and all(node.output is not value for node in self.nodes), f"{slot} that is computed")
         return value
 
+    def has(self, op: Operator, slot: str) -> bool:
+        """Whether an input slot names a variable."""
+        return bool(op.inputs.get(slot)) and op.inputs[slot][0] not in ("", EMPTY)
+
     def maybe(self, op: Operator, slot: str) -> Value | None:
         """The value in an optional input slot."""
         return self.get(op, slot) if op.inputs.get(slot) else None
@@ -73,6 +79,14 @@ class GraphBuilder:
         value = self.get(op, slot)
         need(value.array is not None, f"{slot} of {op.type} is computed")
         return value.array
+
+    def node(self, kind: str, inputs: Sequence[Value], shape: Sequence[int], **attrs: Any) -> Value:
+        """The result of a node without a name in the program."""
+        need(prod(shape) > 0, "empty values")
+        self._count += 1
+        out = Value(f"{kind} {self._count}", tuple(int(size) for size in shape))
+        self.nodes.append(Node(kind, list(inputs), out, attrs))
+        return out
 
     def add(
         self,

@@ -10,14 +10,14 @@ from typing import Any
 from fluidtool.ir import Operator
 from fluidtool.records import dataclass
 from fluidtool.runtime.dependencies import names_used
+from fluidtool.runtime.graph.bounds import Bound
 from fluidtool.runtime.graph.importers.elementwise import aligned
-from fluidtool.runtime.graph.importers.registry import GraphBuilder, Lod, need
+from fluidtool.runtime.graph.importers.registry import EMPTY, GraphBuilder, Lod, need
 from fluidtool.runtime.graph.ir import Node, Shape, Value
 
 Rings = Callable[[Operator], Any]
 Importer = Callable[["StepBuilder", Operator, Mapping[str, Any]], None]
 STEP_IMPORTERS: dict[str, Importer] = {}
-EMPTY = "@EMPTY@"
 
 
 def imports_step(*types: str) -> Callable[[Importer], Importer]:
@@ -94,15 +94,6 @@ class Draw:
     floats: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
-    """Ids that must be in [0, rows), or `ignored`: the host looks before the step runs."""
-
-    name: str
-    rows: int
-    ignored: int | None = None
-
-
 class StepBuilder(GraphBuilder):
     """GraphBuilder for training steps.
 
@@ -133,7 +124,6 @@ class StepBuilder(GraphBuilder):
         self.conditions: dict[str, Value] = {}  # by name: 1 or 0, where the program has booleans
         self.stacks: dict[Any, Any] = {}  # runs of stacked recurrent layers, by what they read
         self.operators: frozenset[int] = frozenset()  # the ids of all operators of the step
-        self._count = 0
 
     def ring(self, op: Operator) -> Any:
         """The ranks that an operator works with; raises as joining them does."""
@@ -147,10 +137,6 @@ class StepBuilder(GraphBuilder):
         need(self.moved.isdisjoint(op.inputs.get(slot, [])), f"{slot} is read after its update")
         return super().get(op, slot, integer)
 
-    def has(self, op: Operator, slot: str) -> bool:
-        """Whether an input slot names a variable."""
-        return bool(op.inputs.get(slot)) and op.inputs[slot][0] not in ("", EMPTY)
-
     def wants(self, op: Operator, slot: str) -> bool:
         """Whether an output slot names a variable."""
         return bool(op.outputs.get(slot)) and op.outputs[slot][0] not in ("", EMPTY)
@@ -163,15 +149,21 @@ class StepBuilder(GraphBuilder):
         need(name in self.values, f"{name} has no value")
         return self.values[name].shape
 
-    def ids(self, op: Operator, slot: str, rows: int, ignored: int | None = None) -> Value:
-        """Whole numbers from outside that must name one of `rows` rows."""
+    def ids(
+        self, op: Operator, slot: str, rows: int, ignored: int | None = None, lengths: Value | None = None
+    ) -> Value:
+        """Whole numbers from outside that must name one of `rows` rows; those of each line beyond its length do not count."""
         found = self.get(op, slot, integer=True)
         given = self.viewed.get(found, found)
         need(all(node.output is not given for node in self.nodes), f"{slot} that is computed")
-        bound = Bound(given.name, rows, ignored)
+        bound = Bound(given.name, rows, ignored, "" if lengths is None else self.viewed.get(lengths, lengths).name)
         if bound not in self.bounds:
             self.bounds.append(bound)
         return found
+
+    def ids_by_length(self, op: Operator, slot: str, rows: int, lengths: Value | None) -> Value:
+        """The same of lines of which some numbers count."""
+        return self.ids(op, slot, rows, lengths=lengths)
 
     def view_of_ids(self, op: Operator, value: Value, shape: Shape) -> None:
         """Make whole numbers from outside, in another shape, the operator's output."""
@@ -218,14 +210,6 @@ class StepBuilder(GraphBuilder):
     def put(self, op: Operator, slot: str, value: Value, number: int = 0) -> None:
         """Make a value the operator's output."""
         self.values[op.outputs[slot][number]] = value
-
-    def node(self, kind: str, inputs: Sequence[Value], shape: Sequence[int], **attrs: Any) -> Value:
-        """The result of a node without a name in the program."""
-        need(prod(shape) > 0, "empty values")
-        self._count += 1
-        out = Value(f"{kind} {self._count}", tuple(int(size) for size in shape))
-        self.nodes.append(Node(kind, list(inputs), out, attrs))
-        return out
 
     def formula(self, text: str, *inputs: Value, shape: Shape | None = None, shapes: Sequence[Shape] = ()) -> Value:
         """A formula of values a, b, c …, each broadcast to `shape`, by default the shape of the first.

@@ -20,17 +20,18 @@ from fluidtool.records import dataclass
 from fluidtool.runtime.engines.cuda.arena import lay_out
 from fluidtool.runtime.engines.cuda.calls import BYTES, Buffer, Call, Pointer, Reduction
 from fluidtool.runtime.engines.cuda.region import Constants, Libraries, Work, constants_of, put, too_large, work_of
-from fluidtool.runtime.engines.cuda.training.building import Bound, BuiltStep, Draw, Rings
+from fluidtool.runtime.engines.cuda.training.building import BuiltStep, Draw, Rings
 from fluidtool.runtime.engines.cuda.training.importing import build_step, may_be_in_step
 from fluidtool.runtime.engines.cuda.training.kernels import check
 from fluidtool.runtime.engines.cuda.training.lowering import LoweredStep, lower_step
 from fluidtool.runtime.engines.cuda.training.sequences import reads_lods
 from fluidtool.runtime.engines.cupy.kernels import drawing, parts
+from fluidtool.runtime.graph.bounds import Bound, are_within
 from fluidtool.runtime.graph.importers.registry import Lod
 from fluidtool.runtime.graph.ir import EngineFaultError, Shape
 
 STATE_WORDS = 6
-MOST_CHECKED = 200  # inputs of ids that one kernel looks at
+MOST_CHECKED = 200  # bounds of ids, and perhaps of their lengths, that one kernel looks at
 BUGS = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError)  # of the lowering
 Generators = Callable[[int], np.random.Generator]
 
@@ -81,20 +82,12 @@ class CudaStep:
         if self.checks is None:
             return True
         if all([bound.name in on_host for bound in self.bounds]):
-            return all([are_within(bound, on_host[bound.name]) for bound in self.bounds])
+            return all([are_within(bound, on_host) for bound in self.bounds])
         self.checks.run()
         outside = bool(self.device.host(self.flags).any())
         if outside:
             self.flags.fill(0)
         return not outside
-
-
-def are_within(bound: Bound, ids: Any) -> bool:
-    """Whether all ids, which the host has, are rows of their table, or are ignored."""
-    if int(ids.min()) >= 0 and int(ids.max()) < bound.rows:
-        return True
-    wrong = (ids < 0) | (ids >= bound.rows)
-    return not (wrong if bound.ignored is None else wrong & (ids != bound.ignored)).any()
 
 
 def beginning(generator: np.random.Generator, draw: Draw) -> list[int]:
@@ -212,7 +205,7 @@ class StepCompiler:
         calls: list[Call] = []
         for number, part in enumerate(parts):
             own = Pointer(buffer, number * MOST_CHECKED)
-            calls.append(check(part, [ids[bound.name] for bound in part], own))
+            calls.append(check(part, ids, own))
         nothing = (None,) * len(calls)
         work = work_of(tuple(calls), nothing, {**arrays, buffer: flags}, None, {}, self.device, self.opened)
         return tuple(read), work, flags

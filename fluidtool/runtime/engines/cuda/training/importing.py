@@ -28,9 +28,9 @@ from fluidtool.runtime.engines.cuda.training import (
     units,
     updates,
 )
-from fluidtool.runtime.engines.cuda.training.building import EMPTY, STEP_IMPORTERS, BuiltStep, Rings, StepBuilder
+from fluidtool.runtime.engines.cuda.training.building import STEP_IMPORTERS, BuiltStep, Rings, StepBuilder
 from fluidtool.runtime.engines.cuda.training.rows import stay_within
-from fluidtool.runtime.graph.importers.registry import Lod
+from fluidtool.runtime.graph.importers.registry import EMPTY, Lod
 from fluidtool.runtime.graph.ir import UnsupportedError, Value
 
 PARTS = (

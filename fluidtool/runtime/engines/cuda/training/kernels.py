@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 
 from fluidtool.runtime.engines.cuda.calls import (
@@ -28,9 +28,10 @@ from fluidtool.runtime.engines.cuda.lowering import (
     need_cudnn,
 )
 from fluidtool.runtime.engines.cuda.sources import BUSY, THREADS, Source
-from fluidtool.runtime.engines.cuda.training.building import Bound, Rows, RowUpdate, Rule, Update
+from fluidtool.runtime.engines.cuda.training.building import Rows, RowUpdate, Rule, Update
 from fluidtool.runtime.engines.cuda.training.forward import PLACES, literal
 from fluidtool.runtime.engines.cupy.kernels import MULTIPLIER, PCG64, parts
+from fluidtool.runtime.graph.bounds import Bound
 from fluidtool.runtime.graph.importers.registry import ADD
 from fluidtool.runtime.graph.ir import NONE, RELU, Graph, Node, Value
 
@@ -187,17 +188,20 @@ def _pool_gradient(low: Lowering, node: Node) -> None:
 
 
 # ---------------------------------------------------------------- tables
-def check(bounds: Sequence[Bound], ids: Sequence[Buffer], flags: Pointer) -> Launch:
-    """The kernel that sets the flag of each bound which some of its ids are beyond."""
+def check(bounds: Sequence[Bound], ids: Mapping[str, Buffer], flags: Pointer) -> Launch:
+    """The kernel that sets the flag of each bound which some of its ids are beyond. ids: and their lengths, by name."""
     low = Lowering(Graph((), [], ()), frozenset(), {})
     src = Source(low)
-    counts = [buffer.floats // 2 for buffer in ids]
+    counts = [ids[bound.name].floats // 2 for bound in bounds]
     blocks = min(-(-max(counts) // THREADS), BUSY // THREADS)
     src.lines.append("const int at = blockIdx.x * blockDim.x + threadIdx.x;")
-    for number, (bound, buffer, count) in enumerate(zip(bounds, ids, counts, strict=True)):
+    for number, (bound, count) in enumerate(zip(bounds, counts, strict=True)):
         others = "" if bound.ignored is None else f" && id != {bound.ignored}ll"
+        if bound.lengths:
+            width = 2 * count // ids[bound.lengths].floats
+            others += f" && i % {width} < {src.pointer(ids[bound.lengths])}[i / {width}]"
         src.lines.append(
-            f"for (int i = at; i < {count}; i += {blocks * THREADS}) {{ const whole id = {src.pointer(buffer)}[i]; "
+            f"for (int i = at; i < {count}; i += {blocks * THREADS}) {{ const whole id = {src.pointer(ids[bound.name])}[i]; "
             f"if ((id < 0 || id >= {bound.rows}ll){others}) out[{number}] = 1; }}"
         )
     return src.launch(Place(flags.buffer, (1,), flags.offset), blocks, THREADS, "check")

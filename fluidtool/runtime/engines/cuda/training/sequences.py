@@ -240,5 +240,6 @@ COMPUTING_BY_LOD: Sequence[str] = (
     "lstmp",
     "gru",
     "linear_chain_crf",
+    "crf_decoding",
     "warpctc",
 )
