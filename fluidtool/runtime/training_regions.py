@@ -33,8 +33,15 @@ from fluidtool.tensor.references import ONE, references
 
 SHORTEST = 2  # operators that are worth a region
 UPDATE = 4  # what an update is worth, where another operator is worth 1
-LAYER = 16  # what a recurrent layer is worth, which is some launches for each step
-LAYERS = frozenset(f"{layer}{side}" for layer in ("lstm", "lstmp", "gru", "cudnn_lstm") for side in ("", "_grad"))
+LAYER = 16  # what a recurrent layer, or a loop, is worth, which is some launches for each step
+LAYERS = frozenset(
+    f"{layer}{side}" for layer in ("lstm", "lstmp", "gru", "cudnn_lstm", "recurrent", "while") for side in ("", "_grad")
+)
+OWN = frozenset({VarType.RAW, VarType.STEP_SCOPES, VarType.LOD_RANK_TABLE, VarType.LOD_TENSOR_ARRAY})
+MAY_LACK = {
+    "recurrent_grad": "outputs@GRAD",
+    "while_grad": "Out@GRAD",
+}  # slots with gradients that are 0 if they are missing
 COPIED = 1 << 16  # elements of a parameter that is copied for every run, since others change it
 PATIENCE = 8  # runs after each other whose parameters are elsewhere than in the last one, before a region is given up
 EAGER = 8  # LoDs for which a region is compiled when they come first; from then on when they come a second time
@@ -45,8 +52,9 @@ class TrainingRegion:
     """Steps of a training program that an engine may run in one call.
 
     reads: names from outside. states: those of them, and of what is written, that are persistable and that nothing else
-    writes. outputs: names that are read after it. reasons: why steps run one by one, by result. parts: what runs instead, once
-    an operator turned out to have no place in it. has_run: whether it has run in one call.
+    writes. outputs: names that are read after it. optional: those of `reads` that may have no value. reasons: why steps run one
+    by one, by result. parts: what runs instead, once an operator turned out to have no place in it. has_run: whether it has run
+    in one call.
     """
 
     steps: tuple[Step, ...]
@@ -56,6 +64,7 @@ class TrainingRegion:
     release: tuple[str, ...]
     compiler: StepCompiler
     divide: Callable[[Sequence[Step]], tuple[Step | TrainingRegion, ...]]
+    optional: frozenset[str] = frozenset()
     reasons: dict[str, str] = field(default_factory=dict)
     parts: tuple[Step | TrainingRegion, ...] | None = None
     has_run: bool = False
@@ -221,7 +230,7 @@ def _region(
     read: dict[str, None] = {}
     for step in part:
         read |= dict.fromkeys(
-            name for name in step.op.input_arg_names if name not in made and not _is_raw(step.op, name)
+            name for name in step.op.input_arg_names if name not in made and not _is_own(step.op, name)
         )
         made |= dict.fromkeys(step.op.output_arg_names)
     mine = {id(step.op) for step in part}
@@ -234,13 +243,21 @@ def _region(
         whole = _region(program, rest, steps, owned, fetched, compiler)
         return (whole,) if whole.is_worthwhile else tuple(rest)
 
-    return TrainingRegion(tuple(part), tuple(read), tuple(states), tuple(outputs), tuple(release), compiler, divide)
+    named = tuple(read), tuple(states), tuple(outputs), tuple(release)
+    return TrainingRegion(tuple(part), *named, compiler, divide, optional_reads(part))
 
 
-def _is_raw(op: Operator, name: str) -> bool:
-    """Whether a variable is for an operator's own use, such as the cache of a `cudnn_lstm`."""
+def optional_reads(steps: Sequence[Step]) -> frozenset[str]:
+    """The gradients from outside that loops do without, if nothing else reads them."""
+    slots = [(MAY_LACK.get(step.op.type) == slot, names) for step in steps for slot, names in step.op.inputs.items()]
+    needed = {name for is_optional, names in slots if not is_optional for name in names}
+    return frozenset(name for is_optional, names in slots if is_optional for name in names) - needed
+
+
+def _is_own(op: Operator, name: str) -> bool:
+    """Whether a variable is for operators' own use, such as the cache of a `cudnn_lstm`, or the arrays of a loop."""
     var = op.block.find_var_recursive(name)
-    return var is not None and var.type == VarType.RAW
+    return var is not None and var.type in OWN
 
 
 def reasons_of(parts: Iterable[Any]) -> dict[str, str]:
@@ -319,6 +336,7 @@ class BoundTrainingRegion:
     def _run_compiled(self) -> bool:
         """Run in one call; False if that is not possible, and nothing was done."""
         given = {name: array_or_shape(holder) for name, holder in self.reads.items()}
+        given = {name: value for name, value in given.items() if value is not None or name not in self.region.optional}
         absent = [name for name, value in given.items() if value is None]
         rows = next((name for name in absent if holds_rows(self.reads[name])), None)
         if rows is not None:
@@ -407,7 +425,8 @@ class BoundTrainingRegion:
         """What was compiled for these inputs and these places of the states."""
         lods = {name: lod_of(holder) for name, holder in self.reads.items()} if self._reads_lods else None
         shapes = tuple(each if type(each) is tuple else (each.shape, each.dtype.char) for each in given.values())
-        key = (shapes, None if lods is None else tuple(lods.values()))
+        there = frozenset(given) if self.region.optional else None
+        key = (shapes, None if lods is None else tuple(lods.values()), there)
         places = tuple(given[name].data.ptr for name in self.states)
         found = self._kept.get(key)
         if found is not None and found[0] == places:

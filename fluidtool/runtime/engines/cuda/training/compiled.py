@@ -130,7 +130,8 @@ class StepCompiler:
 
     def reads_lods(self, op: Operator) -> bool:
         """Whether what an operator computes depends on the LoDs of its inputs."""
-        return reads_lods(op.type)
+        inner = [each for index in op.sub_blocks() for each in op.block.program.block(index).ops]
+        return any(reads_lods(each.type) for each in (op, *inner))
 
     def compile(
         self,

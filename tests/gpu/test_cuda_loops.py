@@ -1,0 +1,308 @@
+"""Loops whose number of steps is known are part of a training step's graph on a GPU. The numbers are the CPU's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fluidtool.fluid as fluid
+from fluidtool.fluid import layers as L
+from fluidtool.runtime import training_regions
+from fluidtool.runtime.engines.cuda.calls import Product
+from fluidtool.runtime.engines.cuda.training import loops
+from fluidtool.runtime.engines.cuda.training.compiled import CudaStep
+from fluidtool.runtime.training_regions import TrainingRegion
+from tests.gpu.standin import EVENTS
+from tests.gpu.test_cuda_recurrent_steps import both
+from tests.gpu.test_training_steps import Job, same
+from tests.runtime.native.test_loops import NEXT_STATES, READ, WIDTH, WRITTEN, NextState, project
+
+pytestmark = pytest.mark.usefixtures("cupy")
+Build = Callable[[], Any]
+TIMES, ROWS = 4, 3
+
+
+def random(seed: int, *shape: int) -> Any:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def sequences(seed: int, lengths: list[int], width: int = WIDTH) -> Any:
+    return fluid.create_lod_tensor(random(seed, sum(lengths), width), [lengths], fluid.CPUPlace())
+
+
+def loss_of(value: Any) -> Any:
+    return L.mean(L.square(value - 0.3))
+
+
+def parts_of(job: Job) -> list[Any]:
+    return list(job.plan().block(0).work)
+
+
+def is_one_graph(job: Job) -> bool:
+    """Whether the whole program is one region, and nothing was refused."""
+    parts = parts_of(job)
+    return len(parts) == 1 and isinstance(parts[0], TrainingRegion) and not parts[0].reasons
+
+
+# ---------------------------------------------------------------- static RNNs
+def static(step: Callable[[Any, Any, Any], Any], has_start: bool = True) -> Build:
+    """A StaticRNN over an input [TIMES, ROWS, WIDTH] that has gradients itself; `step` gives the next state."""
+
+    def build() -> Any:
+        x = L.fc(L.data("x", [TIMES, ROWS, WIDTH], append_batch_size=False), WIDTH, num_flatten_dims=2)
+        start = L.fc(L.data("start", [ROWS, WIDTH], append_batch_size=False), WIDTH)
+        rnn = L.StaticRNN()
+        with rnn.step():
+            word = rnn.step_input(x)
+            state = (
+                rnn.memory(init=start) if has_start else rnn.memory(shape=[ROWS, WIDTH], batch_ref=word, init_value=0.5)
+            )
+            after = step(rnn, word, state)
+            rnn.update_memory(state, after)
+            rnn.step_output(after)
+        return loss_of(rnn())
+
+    return build
+
+
+def given(seed: int, times: int = TIMES) -> dict[str, Any]:
+    return {"x": random(seed, times, ROWS, WIDTH), "start": random(seed + 50, ROWS, WIDTH)}
+
+
+STATIC: dict[str, Build] = {
+    "simple": static(lambda rnn, word, state: L.fc([word, state], WIDTH, act="tanh")),
+    "gru": static(lambda rnn, word, state: L.gru_unit(project(word, 3 * WIDTH), state, 3 * WIDTH)[0]),
+    "states of one value": static(lambda rnn, word, state: L.fc([word, state], WIDTH, act="relu"), has_start=False),
+    "a product of a matrix and its own": static(
+        lambda rnn, word, state: L.matmul(word, L.matmul(state, word, transpose_x=True))
+    ),
+    "dropout": static(lambda rnn, word, state: L.dropout(L.fc([word, state], WIDTH), 0.3)),
+    "normalization": static(lambda rnn, word, state: L.layer_norm(L.fc([word, state], WIDTH))),
+    "a bias for each element": static(
+        lambda rnn, word, state: L.tanh(word + state + L.create_parameter([ROWS, WIDTH], "float32", name="each"))
+    ),
+    "one weight, used twice": static(
+        lambda rnn, word, state: L.fc(
+            L.fc([word, state], WIDTH, act="tanh", param_attr=["u", "w"]), WIDTH, param_attr="w"
+        )
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STATIC)
+def test_a_static_rnn_is_part_of_the_graph(name: str, compiled: list[CudaStep]) -> None:
+    job = both(STATIC[name], [given(seed) for seed in range(3)])
+    assert is_one_graph(job) and len(compiled) == 3
+    with EVENTS.counted() as counts:
+        job.step(given(3))
+    assert counts["launches"] <= 6
+
+
+def test_a_static_rnn_has_several_inputs_states_and_outputs() -> None:
+    def build() -> Any:
+        x, y = (L.fc(L.data(name, [TIMES, ROWS, WIDTH], append_batch_size=False), WIDTH, 2) for name in "xy")
+        start = L.fc(L.data("start", [ROWS, WIDTH], append_batch_size=False), WIDTH)
+        rnn = L.StaticRNN()
+        with rnn.step():
+            a, b = rnn.step_input(x), rnn.step_input(y)
+            first, second = rnn.memory(init=start), rnn.memory(init=start)
+            after = L.tanh(a + b * first)
+            rnn.update_memory(first, after)
+            rnn.update_memory(second, project(second) + after)
+            rnn.output(after, second, a)
+        one, other, _ = rnn()
+        return loss_of(one) + loss_of(other)
+
+    job = both(build, [{**given(seed), "y": random(seed + 9, TIMES, ROWS, WIDTH)} for seed in range(3)])
+    assert is_one_graph(job)
+
+
+def test_another_number_of_steps_is_another_graph() -> None:
+    def build() -> Any:
+        x = L.fc(L.data("x", [ROWS, WIDTH]), WIDTH, 2)
+        start = L.fc(L.data("start", [ROWS, WIDTH], append_batch_size=False), WIDTH)
+        rnn = L.StaticRNN()
+        with rnn.step():
+            word, state = rnn.step_input(x), rnn.memory(init=start)
+            after = L.fc([word, state], WIDTH, act="tanh")
+            rnn.update_memory(state, after)
+            rnn.step_output(after)
+        return loss_of(rnn())
+
+    job = both(build, [given(seed, times) for seed, times in enumerate([2, 4, 2, 1, 4])])
+    assert is_one_graph(job) and len(job.region()._kept) == 3
+
+
+def test_a_weight_of_all_steps_has_one_product_for_its_gradient(compiled: list[CudaStep]) -> None:
+    Job(STATIC["simple"], lambda: fluid.optimizer.SGD(0.1)).step(given(0))
+    products = [call for call in compiled[-1].calls if isinstance(call, Product)]
+    forward, backward = 2 + 2 * TIMES, 2 * TIMES - 0
+    weights_within, weights_around = 2, 2
+    assert len(products) == forward + backward + weights_within + weights_around
+
+
+# ---------------------------------------------------------------- dynamic RNNs
+def decoder(next_state: NextState) -> Build:
+    """A DynamicRNN whose steps get a row of `target`, all of `source`, and the state."""
+
+    def build() -> Any:
+        source = L.fc(L.data("source", [WIDTH], lod_level=1), WIDTH)
+        target = L.fc(L.data("target", [WIDTH], lod_level=1), WIDTH)
+        start = L.fc(L.data("start", [WIDTH]), WIDTH)
+        rnn = L.DynamicRNN()
+        with rnn.block():
+            word, seen = rnn.step_input(target), rnn.static_input(source)
+            state = rnn.memory(init=start, need_reorder=True)
+            after = next_state(rnn, word, seen, state)
+            rnn.update_memory(state, after)
+            rnn.output(after)
+        return loss_of(rnn())
+
+    return build
+
+
+def sentences(seed: int, read: list[int] = READ, written: list[int] = WRITTEN) -> dict[str, Any]:
+    start = random(seed + 50, len(written), WIDTH)
+    return {"source": sequences(seed, read), "target": sequences(seed + 9, written), "start": start}
+
+
+@pytest.mark.parametrize("name", NEXT_STATES)
+def test_a_dynamic_rnn_is_part_of_the_graph(name: str, compiled: list[CudaStep]) -> None:
+    job = both(decoder(NEXT_STATES[name]), [sentences(seed) for seed in range(3)], rtol=1e-4)
+    assert is_one_graph(job) and len(compiled) == 3
+    with EVENTS.counted() as counts:
+        job.step(sentences(3))
+    assert counts["launches"] <= 7
+
+
+def test_other_lengths_are_another_graph(compiled: list[CudaStep]) -> None:
+    lengths = [WRITTEN, [1, 1, 1], [5, 1, 2], WRITTEN]
+    job = both(
+        decoder(NEXT_STATES["attention"]), [sentences(n, READ[::-1], each) for n, each in enumerate(lengths)], rtol=1e-4
+    )
+    assert is_one_graph(job) and len(job.region()._kept) == 3 and len(compiled) == 4
+
+
+def test_a_state_without_a_gradient_of_its_own_begins_with_zeros() -> None:
+    def build() -> Any:
+        target, rnn = L.fc(L.data("target", [WIDTH], lod_level=1), WIDTH), L.DynamicRNN()
+        with rnn.block():
+            word, state = rnn.step_input(target), rnn.memory(shape=[WIDTH])
+            after = L.fc([word, state], WIDTH, act="relu")
+            rnn.update_memory(state, after)
+            rnn.output(after)
+        return loss_of(L.sequence_last_step(rnn()))
+
+    assert is_one_graph(both(build, [{"target": sequences(seed, WRITTEN)} for seed in range(3)]))
+
+
+# ---------------------------------------------------------------- while
+def counted(change: Callable[[Any], Any], steps: int = 3) -> Build:
+    """Some steps of a state around the loop, which `change` changes."""
+
+    def build() -> Any:
+        state = L.fc(L.data("start", [WIDTH]), WIDTH)
+        i, n = L.zeros([1], "int64"), L.fill_constant([1], "int64", steps)
+        states = L.array_write(state, i)
+        more = L.less_than(i, n)
+        loop = L.While(more)
+        with loop.block():
+            after = change(L.array_read(states, i))
+            L.increment(i, 1, in_place=True)
+            L.array_write(after, i, array=states)
+            L.less_than(i, n, cond=more)
+        return loss_of(L.array_read(states, n))
+
+    return build
+
+
+def start(seed: int) -> dict[str, Any]:
+    return {"start": random(seed, ROWS, WIDTH)}
+
+
+def test_a_loop_of_a_known_number_of_steps_is_part_of_the_graph() -> None:
+    assert is_one_graph(both(counted(lambda state: L.fc(state, WIDTH, act="tanh")), [start(seed) for seed in range(3)]))
+
+
+def test_what_a_step_reads_of_earlier_ones_gets_their_gradients() -> None:
+    def build() -> Any:
+        state, i, n = L.fc(L.data("start", [WIDTH]), WIDTH), L.zeros([1], "int64"), L.fill_constant([1], "int64", 3)
+        first, states = L.zeros([1], "int64"), L.array_write(state, i)
+        more = L.less_than(i, n)
+        loop = L.While(more)
+        with loop.block():
+            after = L.tanh(project(L.array_read(states, i)) + state)
+            L.increment(i, 1, in_place=True)
+            L.array_write(after, i, array=states)
+            L.less_than(i, n, cond=more)
+        return loss_of(L.array_read(states, n)) + loss_of(L.array_read(states, first))
+
+    assert is_one_graph(both(build, [start(seed) for seed in range(3)]))
+
+
+# ---------------------------------------------------------------- what stays outside
+def agrees(build: Build, batches: list[dict[str, Any]]) -> Job:
+    """The job on the GPU, whose loop runs operator by operator, with the numbers of the CPU."""
+    job = both(build, batches, rtol=1e-4)
+    assert not is_one_graph(job)
+    return job
+
+
+def test_a_number_of_steps_that_is_fed_is_not_known() -> None:
+    def build() -> Any:
+        state, i, n = (
+            L.fc(L.data("start", [WIDTH]), WIDTH),
+            L.zeros([1], "int64"),
+            L.data("n", [1], dtype="int64", append_batch_size=False),
+        )
+        states = L.array_write(state, i)
+        more = L.less_than(i, n)
+        loop = L.While(more)
+        with loop.block():
+            after = L.fc(L.array_read(states, i), WIDTH, act="tanh")
+            L.increment(i, 1, in_place=True)
+            L.array_write(after, i, array=states)
+            L.less_than(i, n, cond=more)
+        return loss_of(L.array_read(states, i))
+
+    job = agrees(build, [{**start(seed), "n": np.array([2 + seed], np.int64)} for seed in range(3)])
+    assert "while" in [
+        step.op.type for part in parts_of(job) if not isinstance(part, TrainingRegion) for step in [part]
+    ]
+
+
+def test_an_operator_without_a_place_keeps_its_loop_outside() -> None:
+    job = agrees(
+        counted(lambda state: L.cos_sim(state, L.fc(state, WIDTH)) * state), [start(seed) for seed in range(3)]
+    )
+    outside = {part.op.type for part in parts_of(job) if not isinstance(part, TrainingRegion)}
+    assert {"while", "while_grad", "write_to_array"} <= outside
+
+
+def test_too_many_operators_in_all_steps_run_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loops, "MOST", 20)
+    job = both(STATIC["simple"], [given(seed) for seed in range(3)])
+    (region, *_) = (part for part in parts_of(job) if isinstance(part, TrainingRegion))
+    assert any("more than 20 operators" in why for why in training_regions.reasons_of([region]).values())
+
+
+def test_a_loop_that_is_refused_leaves_arrays_for_the_operators_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loops, "MOST", 20)
+    job = both(decoder(NEXT_STATES["attention"]), [sentences(seed) for seed in range(4)], rtol=1e-4)
+    assert training_regions.reasons_of(parts_of(job))
+
+
+def test_a_counter_that_is_fetched_keeps_its_loop_outside() -> None:
+    want, job = (Job(counted(project), lambda: fluid.optimizer.SGD(0.1), place) for place in (fluid.CPUPlace(), None))
+    (counter,) = {op.input("X")[0] for op in job.main.block(1).ops if op.type == "increment"}
+    for seed in range(3):
+        for each in (want, job):
+            assert each.step(start(seed), counter)[1].tolist() == [0]  # the gradient has counted back
+    same(want, job)
+
+
+def test_sequences_that_are_empty_are_the_error_of_the_operator_or_run_one_by_one() -> None:
+    both(decoder(NEXT_STATES["sum"]), [sentences(0, written=[2, 0, 3])], rtol=1e-4)
