@@ -269,6 +269,13 @@ def reasons_of(parts: Iterable[Any]) -> dict[str, str]:
     return found
 
 
+def reasons_of_loops(parts: Iterable[Any], compiler: StepCompiler | None) -> dict[str, str]:
+    """Why loops are in no region, by result."""
+    steps = [part for part in parts if isinstance(part, Step) and part.op.sub_blocks()]
+    found = {} if compiler is None else {step.op.output_arg_names[0]: compiler.refusal(step.op) for step in steps}
+    return {name: why for name, why in found.items() if why}
+
+
 # ---------------------------------------------------------------- running them
 class BoundTrainingRegion:
     """A region whose names have been looked up, with what was compiled by the shapes of its inputs."""

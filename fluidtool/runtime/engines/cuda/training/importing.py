@@ -71,6 +71,11 @@ def may_be_in_step(op: Operator) -> bool:
     return id(op) in unrolled(op.block.program, _has_place).operators or _has_place(op)
 
 
+def refusal(op: Operator) -> str:
+    """Why a loop may not be in a step; '' for other operators."""
+    return unrolled(op.block.program, _has_place).reasons.get(id(op), "")
+
+
 def _has_place(op: Operator) -> bool:
     if op.type not in STEP_IMPORTERS or op.type in OF_LOOPS or op.variable_attrs():
         return False

@@ -92,16 +92,16 @@ def _why_not(
     has_place: Test,
 ) -> str:
     """Why an operator has no place, given those that have one; '' if it has one."""
+    numbers = op.input_arg_names if op.type in NUMBERS else [*op.inputs.get("Condition", []), *op.inputs.get("I", [])]
+    unknown = [name for name in numbers if name not in known]
+    if unknown:
+        return f"{unknown[0]} is only known when the program runs"
     if op.type in LOOPS:
         for inner in op.block.program.block(op.attr("sub_block")).ops:
             if inner.sub_blocks():
                 return f"{inner.type} within its steps has a block of its own"
             if id(inner) not in taken and not has_place(inner):
                 return f"{inner.type} within its steps has no place in a graph"
-    numbers = op.input_arg_names if op.type in NUMBERS else [*op.inputs.get("Condition", []), *op.inputs.get("I", [])]
-    unknown = [name for name in numbers if name not in known]
-    if unknown:
-        return f"{unknown[0]} is only known when the program runs"
     for name in own.intersection(_names(op)):
         other = next((user for user in users[name] if id(user) not in taken), None)
         if other is not None:
