@@ -84,7 +84,7 @@ class TrainingRegion:
         """Whether its operators are more work than copying values in and out; an update is some launches."""
         copied = [name for name in self.reads if name not in self.states]
         work = sum(LAYER if step.op.type in LAYERS else UPDATE if step.op.input("Param") else 1 for step in self.steps)
-        return len(self.steps) >= SHORTEST and work > len(copied) + len(self.outputs)
+        return (len(self.steps) >= SHORTEST or work >= LAYER) and work > len(copied) + len(self.outputs)
 
     @property
     def reads_lods(self) -> bool:
@@ -134,8 +134,30 @@ def find_training_regions(
 
     Steps between them that depend on nothing in the region before move in front of it.
     """
-    program = block.program
     taken = {number for number, step in enumerate(steps) if compiler.takes(step.op)}
+    return _grouped(block, steps, persistable, fetched, compiler, taken)
+
+
+def find_loops(
+    block: Block, steps: Sequence[Step], persistable: frozenset[str], fetched: Collection[str], compiler: StepCompiler
+) -> list[Step | TrainingRegion]:
+    """The steps of an inference program, with loops and what lies between their operators grouped into regions."""
+    numbers = [number for number, step in enumerate(steps) if compiler.unrolls(step.op)]
+    if not any(steps[number].op.type in LAYERS for number in numbers):
+        return list(steps)
+    taken = {number for number in range(numbers[0], numbers[-1] + 1) if compiler.takes(steps[number].op)}
+    return _grouped(block, steps, persistable, fetched, compiler, taken)
+
+
+def _grouped(
+    block: Block,
+    steps: Sequence[Step],
+    persistable: frozenset[str],
+    fetched: Collection[str],
+    compiler: StepCompiler,
+    taken: set[int],
+) -> list[Step | TrainingRegion]:
+    program = block.program
     rates = {number for number, step in enumerate(steps) if role(step.op) & OpRole.LRSched}
     made = {name for number in rates & taken for name in steps[number].op.output_arg_names}
     if any(names_used(program, steps[number].op) & made for number in rates - taken):
@@ -401,13 +423,13 @@ class BoundTrainingRegion:
         return [list(level) for level in lod_of(self.reads.get(source) or self.states.get(source))]
 
     def _own_states(self) -> bool:
-        """Make every state an array to which nothing but its variable refers; False if one has no array."""
+        """Make every state that changes an array to which nothing but its variable refers; False if one has no array."""
         device = self.runtime.device
-        for holder in self.states.values():
+        for name, holder in self.states.items():
             value = None if holder is None else holder.value
             if type(value) is not LoDTensor or value.array is None or value.array.size == 0:
                 return False
-            shared = references(value, "array") > ONE or isinstance(value.array, np.ndarray)
+            shared = (name in self._changed and references(value, "array") > ONE) or isinstance(value.array, np.ndarray)
             if shared or value.array.base is not None or not value.array.flags.c_contiguous:
                 holder.set_tensor(device.array(value.array).copy(), value.offsets)
         return True

@@ -14,12 +14,14 @@ from fluidtool.runtime import training_regions
 from fluidtool.runtime.engines.cuda.calls import Product
 from fluidtool.runtime.engines.cuda.training import loops
 from fluidtool.runtime.engines.cuda.training.compiled import CudaStep
+from fluidtool.runtime.partition import Region
 from fluidtool.runtime.training_regions import TrainingRegion
+from fluidtool.tensor import CUDAPlace
 from fluidtool.workflows.engine_use import engine_used
 from tests.gpu.standin import EVENTS
 from tests.gpu.test_cuda_recurrent_steps import both
 from tests.gpu.test_training_steps import Job, same
-from tests.runtime.native.test_loops import NEXT_STATES, READ, WIDTH, WRITTEN, NextState, project
+from tests.runtime.native.test_loops import NEXT_STATES, READ, WIDTH, WRITTEN, NextState, greedy, project
 
 pytestmark = pytest.mark.usefixtures("cupy")
 Build = Callable[[], Any]
@@ -307,3 +309,59 @@ def test_a_counter_that_is_fetched_keeps_its_loop_outside() -> None:
 
 def test_sequences_that_are_empty_are_the_error_of_the_operator_or_run_one_by_one() -> None:
     both(decoder(NEXT_STATES["sum"]), [sentences(0, written=[2, 0, 3])], rtol=1e-4)
+
+
+# ---------------------------------------------------------------- inference
+def inferred(build: Build, batches: list[dict[str, Any]]) -> list[Any]:
+    """The parts of a program that is not trained; its results on the GPU are the CPU's."""
+    main, startup = fluid.Program(), fluid.Program()
+    main.random_seed = startup.random_seed = 5
+    with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        loss = build()
+    scopes = [fluid.Scope(), fluid.Scope()]
+    executors = [fluid.Executor(place) for place in (fluid.CPUPlace(), CUDAPlace(0))]
+    for scope in scopes:
+        fluid.Executor(fluid.CPUPlace()).run(startup, scope=scope)
+    for feed in batches:
+        want, found = (
+            each.run(main, feed, [loss], scope=scope)[0] for each, scope in zip(executors, scopes, strict=True)
+        )
+        np.testing.assert_allclose(found, want, rtol=2e-5)
+    (plan,) = (plan for plans in executors[1]._runtime._plans.values() for plan in plans.values())
+    return list(plan.block(0).work)
+
+
+@pytest.mark.parametrize("name", ["simple", "gru"])
+def test_a_static_rnn_of_inference_is_a_graph(name: str, compiled: list[CudaStep]) -> None:
+    parts = inferred(STATIC[name], [given(seed) for seed in range(3)])
+    assert [type(part) for part in parts[:2]] == [Region, TrainingRegion] and len(compiled) == 3
+    assert len(set(compiled)) == 1
+
+
+@pytest.mark.parametrize("name", ["attention", "relu"])
+def test_a_dynamic_rnn_of_inference_is_a_graph(name: str, compiled: list[CudaStep]) -> None:
+    parts = inferred(decoder(NEXT_STATES[name]), [sentences(0), sentences(1), sentences(2, written=[1, 5, 2])])
+    loops_in = [part for part in parts if isinstance(part, TrainingRegion)]
+    assert len(loops_in) == 1 and not loops_in[0].reasons and len(compiled) == 3
+
+
+def test_a_weight_that_a_loop_and_a_region_share_stays_where_it_is(compiled: list[CudaStep]) -> None:
+    def build() -> Any:
+        x = L.fc(L.data("x", [TIMES, ROWS, WIDTH], append_batch_size=False), WIDTH, 2, param_attr="w")
+        rnn = L.StaticRNN()
+        with rnn.step():
+            word = rnn.step_input(x)
+            rnn.step_output(L.tanh(L.fc(word, WIDTH, param_attr="w")))
+        return loss_of(L.fc(rnn(), WIDTH, 2, param_attr="w"))
+
+    inferred(build, [{"x": given(seed)["x"]} for seed in range(4)])
+    assert len(compiled) == 4 and len(set(compiled)) == 1
+
+
+def test_a_greedy_decoder_runs_operator_by_operator(compiled: list[CudaStep]) -> None:
+    main, startup, last = greedy(4)
+    scope, executor = fluid.Scope(), fluid.Executor(CUDAPlace(0))
+    fluid.Executor(fluid.CPUPlace()).run(startup, scope=scope)
+    want = fluid.Executor(fluid.CPUPlace()).run(main, start(0), [last], scope=scope)[0]
+    np.testing.assert_allclose(executor.run(main, start(0), [last], scope=scope)[0], want, rtol=1e-5)
+    assert not compiled

@@ -21,7 +21,7 @@ from fluidtool.runtime.engines.cuda.arena import lay_out
 from fluidtool.runtime.engines.cuda.calls import BYTES, Buffer, Call, Pointer, Reduction
 from fluidtool.runtime.engines.cuda.region import Constants, Libraries, Work, constants_of, put, too_large, work_of
 from fluidtool.runtime.engines.cuda.training.building import Bound, BuiltStep, Draw, Rings
-from fluidtool.runtime.engines.cuda.training.importing import build_step, may_be_in_step, refusal
+from fluidtool.runtime.engines.cuda.training.importing import build_step, is_of_loops, may_be_in_step, refusal
 from fluidtool.runtime.engines.cuda.training.kernels import check
 from fluidtool.runtime.engines.cuda.training.lowering import LoweredStep, lower_step
 from fluidtool.runtime.engines.cuda.training.sequences import reads_lods
@@ -127,6 +127,10 @@ class StepCompiler:
     def takes(self, op: Operator) -> bool:
         """Whether an operator may have a place in a step."""
         return may_be_in_step(op)
+
+    def unrolls(self, op: Operator) -> bool:
+        """Whether an operator has a place in a step because loops do."""
+        return is_of_loops(op)
 
     def refusal(self, op: Operator) -> str:
         """Why a loop has no place in a step, as far as that is known before; '' for other operators."""

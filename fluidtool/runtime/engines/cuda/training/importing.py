@@ -68,7 +68,12 @@ OF_SERVERS = ("is_distributed", "epmap")
 
 def may_be_in_step(op: Operator) -> bool:
     """Whether an operator may have a place in a step: it has an importer, and its variables are dense, or stay within loops."""
-    return id(op) in unrolled(op.block.program, _has_place).operators or _has_place(op)
+    return is_of_loops(op) or _has_place(op)
+
+
+def is_of_loops(op: Operator) -> bool:
+    """Whether an operator may be in a step because loops may be."""
+    return id(op) in unrolled(op.block.program, _has_place).operators
 
 
 def refusal(op: Operator) -> str:
