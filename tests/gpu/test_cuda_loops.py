@@ -230,6 +230,12 @@ def test_a_loop_of_a_known_number_of_steps_is_part_of_the_graph() -> None:
     assert is_one_graph(both(counted(lambda state: L.fc(state, WIDTH, act="tanh")), [start(seed) for seed in range(3)]))
 
 
+def test_many_steps_of_elementwise_operators_are_several_kernels(compiled: list[CudaStep]) -> None:
+    parts = inferred(counted(lambda state: L.tanh(state * 0.9 + 0.1), 400), [start(0)])
+    assert any(isinstance(part, TrainingRegion) for part in parts) and not training_regions.reasons_of(parts)
+    assert 10 < len(compiled[0].calls) < 30
+
+
 def test_what_a_step_reads_of_earlier_ones_gets_their_gradients() -> None:
     def build() -> Any:
         state, i, n = L.fc(L.data("start", [WIDTH]), WIDTH), L.zeros([1], "int64"), L.fill_constant([1], "int64", 3)
