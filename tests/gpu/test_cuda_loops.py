@@ -230,6 +230,20 @@ def test_a_loop_of_a_known_number_of_steps_is_part_of_the_graph() -> None:
     assert is_one_graph(both(counted(lambda state: L.fc(state, WIDTH, act="tanh")), [start(seed) for seed in range(3)]))
 
 
+def test_a_tensor_that_steps_replace_hands_its_gradient_on() -> None:
+    def build() -> Any:
+        state, i, n = L.fc(L.data("start", [WIDTH]), WIDTH), L.zeros([1], "int64"), L.fill_constant([1], "int64", 3)
+        more = L.less_than(i, n)
+        loop = L.While(more)
+        with loop.block():
+            L.assign(L.fc(state, WIDTH, act="tanh"), state)
+            L.increment(i, 1, in_place=True)
+            L.less_than(i, n, cond=more)
+        return loss_of(state)
+
+    assert is_one_graph(both(build, [start(seed) for seed in range(3)]))
+
+
 def test_many_steps_of_elementwise_operators_are_several_kernels(compiled: list[CudaStep]) -> None:
     parts = inferred(counted(lambda state: L.tanh(state * 0.9 + 0.1), 400), [start(0)])
     assert any(isinstance(part, TrainingRegion) for part in parts) and not training_regions.reasons_of(parts)
@@ -289,6 +303,21 @@ def test_an_operator_without_a_place_keeps_its_loop_outside() -> None:
     )
     assert {"while", "while_grad", "write_to_array"} <= found
     assert "cos_sim within its steps has no place in a graph" in why
+
+
+def test_ids_that_steps_read_leave_their_loop_outside() -> None:
+    def build() -> Any:
+        words, rnn = L.data("words", [1], dtype="int64", lod_level=1), L.DynamicRNN()
+        with rnn.block():
+            word, state = rnn.step_input(words), rnn.memory(shape=[WIDTH])
+            after = L.fc([L.embedding(word, [11, WIDTH]), state], WIDTH, act="relu")
+            rnn.update_memory(state, after)
+            rnn.output(after)
+        return loss_of(L.sequence_last_step(rnn()))
+
+    ids = np.arange(9).reshape(9, 1)
+    _, why = outside(build, [{"words": fluid.create_lod_tensor(ids, [[3, 2, 4]], fluid.CPUPlace())}] * 3)
+    assert "whole numbers that are moved" in why
 
 
 def test_too_many_operators_in_all_steps_run_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
