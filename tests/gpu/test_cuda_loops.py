@@ -18,10 +18,12 @@ from fluidtool.runtime.partition import Region
 from fluidtool.runtime.training_regions import TrainingRegion
 from fluidtool.tensor import CUDAPlace
 from fluidtool.workflows.engine_use import engine_used
+from tests.gpu import cases
 from tests.gpu.standin import EVENTS
 from tests.gpu.test_cuda_recurrent_steps import both
 from tests.gpu.test_training_steps import Job, same
 from tests.runtime.native.test_loops import NEXT_STATES, READ, WIDTH, WRITTEN, NextState, greedy, project
+from tests.support.golden import names_in
 
 pytestmark = pytest.mark.usefixtures("cupy")
 Build = Callable[[], Any]
@@ -264,6 +266,18 @@ def test_what_a_step_reads_of_earlier_ones_gets_their_gradients() -> None:
         return loss_of(L.array_read(states, n)) + loss_of(L.array_read(states, first))
 
     assert is_one_graph(both(build, [start(seed) for seed in range(3)]))
+
+
+# ---------------------------------------------------------------- real Paddle's numbers
+PACKED = [
+    name for name in names_in("optest")
+    if name.partition("/")[0] in ("array_to_lod_tensor", "recurrent", "reorder_lod_tensor_by_rank", "shrink_rnn_memory", "while")
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PACKED)
+def test_packed_loops(name: str) -> None:
+    cases.operator_in_a_step(name)
 
 
 # ---------------------------------------------------------------- what stays outside

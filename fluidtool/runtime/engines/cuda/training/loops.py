@@ -41,11 +41,6 @@ def run(b: StepBuilder, ops: Sequence[Operator]) -> None:
         import_operator(b, op, every_attribute(op, get_op(op.type)))
 
 
-def names_in(op: Operator, slot: str) -> list[str]:
-    """The variables in a slot of an operator, inputs or outputs."""
-    return op.inputs.get(slot) or op.outputs.get(slot) or []
-
-
 def kept_steps(b: StepBuilder, op: Operator, slot: str) -> Sequence[Meanings]:
     """What the steps of the forward loop have left."""
     (name,) = op.inputs[slot]
@@ -63,8 +58,8 @@ def steps_of(b: StepBuilder, op: Operator) -> int:
 
 def row_of(b: StepBuilder, value: Value, step: int) -> Value:
     """What a value has for a step."""
-    need(not value.integer, "whole numbers of a step")
-    return b.view(b.part(value, step, 1), value.shape[1:] or (1,))
+    need(not value.integer and len(value.shape) > 1, "whole or single numbers of a step")
+    return b.view(b.part(value, step, 1), value.shape[1:])
 
 
 def stacked(b: StepBuilder, values: Sequence[Value]) -> Value:

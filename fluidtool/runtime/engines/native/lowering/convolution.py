@@ -22,7 +22,10 @@ from fluidtool.runtime.graph.ir import Node, Shape
 
 PART_BYTES = 200_000  # of an image that a part traverses repeatedly: they stay in the L2 cache
 NEAR_BYTES = 4  # of weights for each of an image, up to which threads rather share out the image than the weights
-FAR_BYTES, NEAR_IMAGE = 700_000, 900_000  # weights beyond the L2 cache, which threads rather share out than an image within it
+FAR_BYTES, NEAR_IMAGE = (
+    700_000,
+    900_000,
+)  # weights beyond the L2 cache, which threads rather share out than an image within it
 ONE_FRAME = (1, 1, 1)  # images that a window covers, their distance, and its step
 Packed = tuple[Buffer, Buffer | None]  # filters, and what is added by channel
 PART_PIXELS = 48  # minimum per part
