@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import groupby
 from typing import Any
 
 from fluidtool.errors import NEEDS_LESS, FluidError, OperatorError, OutOfMemoryError
@@ -43,7 +44,7 @@ from fluidtool.runtime.step import (
     where,
     with_updates_together,
 )
-from fluidtool.runtime.training_regions import BoundTrainingRegion, TrainingRegion, find_training_regions
+from fluidtool.runtime.training_regions import BoundTrainingRegion, TrainingRegion, find_loops, find_training_regions
 
 EMPTY = "@EMPTY@"
 # Raised by a kernel whose input has the wrong type.
@@ -100,7 +101,8 @@ def compile_block(block: Block, fetches: Iterable[str], needed_only: bool, engin
         work = find_training_regions(block, steps, frozenset(persistable), fetched, compiler)
     elif block.idx == 0 and not any(trains(op) for op in ops):
         if engine is not None:
-            work = find_regions(steps, frozenset(persistable), fetched, engine)
+            work = steps if compiler is None else find_loops(block, steps, frozenset(persistable), fetched, compiler)
+            work = around_loops(block, work, frozenset(persistable), fetched, engine)
         else:
             used = [names_used(block.program, op) for op in ops]
             work = find_chains(steps, used, frozenset(fetched.union(persistable)))
@@ -114,8 +116,32 @@ def compile_block(block: Block, fetches: Iterable[str], needed_only: bool, engin
     return BlockPlan(block.idx, tuple(steps), tuple(work), seen, persistable, hidden, sole, plain)
 
 
+def around_loops(
+    block: Block, parts: Sequence[Step | TrainingRegion], persistable: frozenset[str], fetched: set[str], engine: Engine
+) -> list[Step | Region | TrainingRegion]:
+    """The parts of an inference program, with steps before, between and behind loops grouped into regions."""
+    if all(isinstance(part, Step) for part in parts):
+        return list(find_regions([part for part in parts if isinstance(part, Step)], persistable, fetched, engine))
+    found: list[Step | Region | TrainingRegion] = []
+    used = [_names_of(block, part) for part in parts]
+    for is_step, run in groupby(range(len(parts)), key=lambda number: isinstance(parts[number], Step)):
+        numbers = list(run)
+        if not is_step:
+            found += [parts[number] for number in numbers]
+            continue
+        others = {name for number, names in enumerate(used) if number not in numbers for name in names}
+        steps = [step for number in numbers if isinstance(step := parts[number], Step)]
+        found += find_regions(steps, persistable, fetched | others, engine)
+    return found
+
+
+def _names_of(block: Block, part: Step | TrainingRegion) -> set[str]:
+    steps = (part,) if isinstance(part, Step) else part.steps
+    return {name for step in steps for name in names_used(block.program, step.op)}
+
+
 def keeps_scopes(part: Step | Region | Chain | TrainingRegion) -> bool:
-    """Whether a part may run other blocks whose scopes stay; a training region has branches only, which leave none."""
+    """Whether a part may run other blocks whose scopes stay; those of loops in a training region go with the run."""
     if isinstance(part, TrainingRegion):
         return False
     return any(step.op.sub_blocks() for step in (part.steps if isinstance(part, Region | Chain) else (part,)))

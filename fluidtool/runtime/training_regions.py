@@ -33,8 +33,15 @@ from fluidtool.tensor.references import ONE, references
 
 SHORTEST = 2  # operators that are worth a region
 UPDATE = 4  # what an update is worth, where another operator is worth 1
-LAYER = 16  # what an operator is worth that takes some launches for each step of its sequences
-LAYERS = frozenset(f"{layer}{side}" for layer in ("lstm", "lstmp", "gru", "cudnn_lstm") for side in ("", "_grad"))
+LAYER = 16  # what a recurrent layer, or a loop, is worth, which is some launches for each step
+LAYERS = frozenset(
+    f"{layer}{side}" for layer in ("lstm", "lstmp", "gru", "cudnn_lstm", "recurrent", "while") for side in ("", "_grad")
+)
+OWN = frozenset({VarType.RAW, VarType.STEP_SCOPES, VarType.LOD_RANK_TABLE, VarType.LOD_TENSOR_ARRAY})
+MAY_LACK = {
+    "recurrent_grad": "outputs@GRAD",
+    "while_grad": "Out@GRAD",
+}  # slots with gradients that are 0 if they are missing
 ALONE = "crf_decoding"  # a layer that is worth a region by itself: metrics often stand behind the updates
 COPIED = 1 << 16  # elements of a parameter that is copied for every run, since others change it
 PATIENCE = 8  # runs after each other whose parameters are elsewhere than in the last one, before a region is given up
@@ -46,8 +53,9 @@ class TrainingRegion:
     """Steps of a training program that an engine may run in one call.
 
     reads: names from outside. states: those of them, and of what is written, that are persistable and that nothing else
-    writes. outputs: names that are read after it. reasons: why steps run one by one, by result. parts: what runs instead, once
-    an operator turned out to have no place in it. has_run: whether it has run in one call.
+    writes. outputs: names that are read after it. optional: those of `reads` that may have no value. reasons: why steps run one
+    by one, by result. parts: what runs instead, once an operator turned out to have no place in it. has_run: whether it has run
+    in one call.
     """
 
     steps: tuple[Step, ...]
@@ -57,6 +65,7 @@ class TrainingRegion:
     release: tuple[str, ...]
     compiler: StepCompiler
     divide: Callable[[Sequence[Step]], tuple[Step | TrainingRegion, ...]]
+    optional: frozenset[str] = frozenset()
     reasons: dict[str, str] = field(default_factory=dict)
     parts: tuple[Step | TrainingRegion, ...] | None = None
     has_run: bool = False
@@ -76,8 +85,7 @@ class TrainingRegion:
         """Whether its operators are more work than copying values in and out; an update is some launches."""
         copied = [name for name in self.reads if name not in self.states]
         work = sum(worth(step.op) for step in self.steps)
-        is_long = len(self.steps) >= SHORTEST or any(step.op.type == ALONE for step in self.steps)
-        return is_long and work > len(copied) + len(self.outputs)
+        return (len(self.steps) >= SHORTEST or work >= LAYER) and work > len(copied) + len(self.outputs)
 
     @property
     def reads_lods(self) -> bool:
@@ -139,8 +147,30 @@ def find_training_regions(
 
     Steps between them that depend on nothing in the region before move in front of it.
     """
-    program = block.program
     taken = {number for number, step in enumerate(steps) if compiler.takes(step.op)}
+    return _grouped(block, steps, persistable, fetched, compiler, taken)
+
+
+def find_loops(
+    block: Block, steps: Sequence[Step], persistable: frozenset[str], fetched: Collection[str], compiler: StepCompiler
+) -> list[Step | TrainingRegion]:
+    """The steps of an inference program, with loops and what lies between their operators grouped into regions."""
+    numbers = [number for number, step in enumerate(steps) if compiler.unrolls(step.op)]
+    if not any(steps[number].op.type in LAYERS for number in numbers):
+        return list(steps)
+    taken = {number for number in range(numbers[0], numbers[-1] + 1) if compiler.takes(steps[number].op)}
+    return _grouped(block, steps, persistable, fetched, compiler, taken)
+
+
+def _grouped(
+    block: Block,
+    steps: Sequence[Step],
+    persistable: frozenset[str],
+    fetched: Collection[str],
+    compiler: StepCompiler,
+    taken: set[int],
+) -> list[Step | TrainingRegion]:
+    program = block.program
     rates = {number for number, step in enumerate(steps) if role(step.op) & OpRole.LRSched}
     made = {name for number in rates & taken for name in steps[number].op.output_arg_names}
     if any(names_used(program, steps[number].op) & made for number in rates - taken):
@@ -235,7 +265,7 @@ def _region(
     read: dict[str, None] = {}
     for step in part:
         read |= dict.fromkeys(
-            name for name in step.op.input_arg_names if name not in made and not _is_raw(step.op, name)
+            name for name in step.op.input_arg_names if name not in made and not _is_own(step.op, name)
         )
         made |= dict.fromkeys(step.op.output_arg_names)
     mine = {id(step.op) for step in part}
@@ -248,13 +278,21 @@ def _region(
         whole = _region(program, rest, steps, owned, fetched, compiler)
         return (whole,) if whole.is_worthwhile else tuple(rest)
 
-    return TrainingRegion(tuple(part), tuple(read), tuple(states), tuple(outputs), tuple(release), compiler, divide)
+    named = tuple(read), tuple(states), tuple(outputs), tuple(release)
+    return TrainingRegion(tuple(part), *named, compiler, divide, optional_reads(part))
 
 
-def _is_raw(op: Operator, name: str) -> bool:
-    """Whether a variable is for an operator's own use, such as the cache of a `cudnn_lstm`."""
+def optional_reads(steps: Sequence[Step]) -> frozenset[str]:
+    """The gradients from outside that loops do without, if nothing else reads them."""
+    slots = [(MAY_LACK.get(step.op.type) == slot, names) for step in steps for slot, names in step.op.inputs.items()]
+    needed = {name for is_optional, names in slots if not is_optional for name in names}
+    return frozenset(name for is_optional, names in slots if is_optional for name in names) - needed
+
+
+def _is_own(op: Operator, name: str) -> bool:
+    """Whether a variable is for operators' own use, such as the cache of a `cudnn_lstm`, or the arrays of a loop."""
     var = op.block.find_var_recursive(name)
-    return var is not None and var.type == VarType.RAW
+    return var is not None and var.type in OWN
 
 
 def reasons_of(parts: Iterable[Any]) -> dict[str, str]:
@@ -264,6 +302,13 @@ def reasons_of(parts: Iterable[Any]) -> dict[str, str]:
         if isinstance(part, TrainingRegion):
             found |= part.reasons | reasons_of(part.parts or ())
     return found
+
+
+def reasons_of_loops(parts: Iterable[Any], compiler: StepCompiler | None) -> dict[str, str]:
+    """Why loops are in no region, by result."""
+    steps = [part for part in parts if isinstance(part, Step) and part.op.sub_blocks()]
+    found = {} if compiler is None else {step.op.output_arg_names[0]: compiler.refusal(step.op) for step in steps}
+    return {name: why for name, why in found.items() if why}
 
 
 # ---------------------------------------------------------------- running them
@@ -333,6 +378,7 @@ class BoundTrainingRegion:
     def _run_compiled(self) -> bool:
         """Run in one call; False if that is not possible, and nothing was done."""
         given = {name: array_or_shape(holder) for name, holder in self.reads.items()}
+        given = {name: value for name, value in given.items() if value is not None or name not in self.region.optional}
         absent = [name for name, value in given.items() if value is None]
         rows = next((name for name in absent if holds_rows(self.reads[name])), None)
         if rows is not None:
@@ -390,13 +436,13 @@ class BoundTrainingRegion:
         return [list(level) for level in lod_of(self.reads.get(source) or self.states.get(source))]
 
     def _own_states(self) -> bool:
-        """Make every state an array to which nothing but its variable refers; False if one has no array."""
+        """Make every state that changes an array to which nothing but its variable refers; False if one has no array."""
         device = self.runtime.device
-        for holder in self.states.values():
+        for name, holder in self.states.items():
             value = None if holder is None else holder.value
             if type(value) is not LoDTensor or value.array is None or value.array.size == 0:
                 return False
-            shared = references(value, "array") > ONE or isinstance(value.array, np.ndarray)
+            shared = (name in self._changed and references(value, "array") > ONE) or isinstance(value.array, np.ndarray)
             if shared or value.array.base is not None or not value.array.flags.c_contiguous:
                 holder.set_tensor(device.array(value.array).copy(), value.offsets)
         return True
@@ -421,7 +467,8 @@ class BoundTrainingRegion:
         """What was compiled for these inputs and these places of the states."""
         lods = {name: lod_of(holder) for name, holder in self.reads.items()} if self._reads_lods else None
         shapes = tuple(each if type(each) is tuple else (each.shape, each.dtype.char) for each in given.values())
-        key = (shapes, None if lods is None else tuple(lods.values()))
+        there = frozenset(given) if self.region.optional else None
+        key = (shapes, None if lods is None else tuple(lods.values()), there)
         places = tuple(given[name].data.ptr for name in self.states)
         found = self._kept.get(key)
         if found is not None and found[0] == places:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from fluidtool.runtime.executor import Executor
 from fluidtool.runtime.partition import Region, reasons
 from fluidtool.runtime.plan import Plan
-from fluidtool.runtime.training_regions import TrainingRegion, reasons_of
+from fluidtool.runtime.training_regions import TrainingRegion, reasons_of, reasons_of_loops
 from fluidtool.tensor import CUDAPlace
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def engine_used(executor: Executor, plan: Plan, watched: str) -> EngineUse:
     trained = [step for step in block.work if isinstance(step, TrainingRegion)]
     called = [region for region in regions if region.specializations.kept]
     called_to_train = [region for region in trained if region.has_run]
-    why = {**reasons(regions), **reasons_of(trained)}
+    why = {**reasons(regions), **reasons_of(trained), **reasons_of_loops(block.work, engine.step_compiler)}
     if not called and not called_to_train:
         return {**used, "reason": next(iter(why.values()), "no operators worth a region")}
     used["name"], used["threads"] = engine.name, engine.threads

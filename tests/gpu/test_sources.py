@@ -120,6 +120,7 @@ def test_kernels_that_fill_channels_up(
     [
         "conv_bn_adam",
         "dcgan_rmsprop",
+        "lm_staticrnn_sgd",
         "mlp_ftrl",
         "mlp_nesterov_piecewise",
         "w2v_dense_momentum",

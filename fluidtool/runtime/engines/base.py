@@ -118,6 +118,12 @@ class StepCompiler(Protocol):
     def takes(self, op: Operator) -> bool:
         """Whether an operator may have a place in a region."""
 
+    def unrolls(self, op: Operator) -> bool:
+        """Whether an operator has a place in a region because loops do."""
+
+    def refusal(self, op: Operator) -> str:
+        """Why a loop has no place in a region, as far as that is known before; '' for other operators."""
+
     def reads_lods(self, op: Operator) -> bool:
         """Whether what an operator computes depends on the LoDs of its inputs."""
 

@@ -33,6 +33,7 @@ from fluidtool.runtime.graph.ir import NONE, RELU, Activation, Graph, Node, Shap
 from fluidtool.runtime.graph.weights import matrices
 
 MOVES = frozenset({"view", "transpose", "slice"})
+DEEPEST = 64  # nodes that follow each other within one kernel, which is written by functions that call each other
 WITHIN = MOVES | {"unary", "binary", "affine", "concat", "stack", "formula"}
 """What may be computed within its reader: without reading anything at an index that it looks up."""
 ROWS = frozenset({"softmax", "log_softmax", "softmax_dropped", "softmax_gradient", "layer_norm", "reduce", "sums"})
@@ -132,14 +133,16 @@ class Lowering:
         uses, outputs = self.graph.uses(), set(self.graph.outputs)
         self.apart = frozenset(outputs) if self.apart is None else self.apart
         readers = {value: node for node in self.graph.nodes for value in operands(node)}
+        depths: dict[Value, int] = {}  # of what is computed within a kernel: the longest chain of nodes
         for node in self.graph.nodes:
             value, reader = node.output, readers.get(node.output)
             if reader is None or uses[value] != 1 or value in outputs or node.kind not in WITHIN or value.integer:
                 continue
             moved = node.kind in MOVES and not any(each in self.inlined for each in node.inputs)
             fits = reader.kind in WITHIN or reader.kind in ROWS
-            if fits and not moved and prod(value.shape) >= prod(reader.output.shape):
-                self.inlined[value] = node
+            depth = 1 + max((depths.get(each, 0) for each in operands(node)), default=0)
+            if fits and not moved and depth <= DEEPEST and prod(value.shape) >= prod(reader.output.shape):
+                self.inlined[value], depths[value] = node, depth
 
     def nodes(self) -> None:
         """The calls of all nodes. Raises UnsupportedError, which names the result, for one that has none."""

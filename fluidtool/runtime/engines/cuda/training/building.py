@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from math import prod
 from typing import Any
@@ -14,10 +14,12 @@ from fluidtool.runtime.graph.bounds import Bound
 from fluidtool.runtime.graph.importers.elementwise import aligned
 from fluidtool.runtime.graph.importers.registry import EMPTY, GraphBuilder, Lod, need
 from fluidtool.runtime.graph.ir import Node, Shape, Value
+from fluidtool.tensor import LoDRankTable
 
 Rings = Callable[[Operator], Any]
 Importer = Callable[["StepBuilder", Operator, Mapping[str, Any]], None]
 STEP_IMPORTERS: dict[str, Importer] = {}
+TERMS = 8  # of a sum, that one formula adds to what came before
 
 
 def imports_step(*types: str) -> Callable[[Importer], Importer]:
@@ -94,12 +96,30 @@ class Draw:
     floats: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A tensor of the program: its value, and the input whose LoD it has, or its LoD."""
+
+    value: Value
+    origin: str | Lod = ()
+
+
+Items = tuple[Item | None, ...]  # an array of tensors
+Meanings = Mapping[str, Mapping[str, Any]]  # what names stand for, by the table of the builder that says so
+BY_NAME = (
+    "values", "origins", "shapes", "rows", "peaks", "packed", "masks", "conditions", "arrays", "tables", "numbers", "loops",
+)  # fmt: skip
+"""The tables of a builder by the names of variables."""
+
+
 class StepBuilder(GraphBuilder):
     """GraphBuilder for training steps.
 
     states: values of persistable variables, by name. stores: what they become at the end. shapes: of variables that only
     stand for a shape (XShape). rows: gradients of tables that are rows. peaks, packed: what layers of sequences leave for
-    their gradients, by the names of variables that stand for it.
+    their gradients, by the names of variables that stand for it. origins: for each name with a LoD, the input whose LoD it
+    is, or the LoD; known: the LoDs of inputs, if the step is for these only. arrays, tables, numbers: arrays of tensors, rank
+    tables, whole numbers and booleans that are known now. loops: what each step of a loop has left, by its variable of scopes.
     """
 
     def __init__(self, states: Mapping[str, Value], rings: Rings | None = None) -> None:
@@ -122,6 +142,13 @@ class StepBuilder(GraphBuilder):
         self.stores: dict[str, Value] = {}
         self.masks: dict[str, Value] = {}  # of dropout, by name: floats here, where the program has bytes
         self.conditions: dict[str, Value] = {}  # by name: 1 or 0, where the program has booleans
+        self.origins: dict[str, str | Lod] = {}
+        self.known: Mapping[str, Lod] = {}
+        self.arrays: dict[str, Items] = {}
+        self.tables: dict[str, LoDRankTable] = {}
+        self.numbers: dict[str, int] = {}
+        self.loops: dict[str, Sequence[Meanings]] = {}
+        self.unrolled = 0  # operators of loops that have been imported
         self.stacks: dict[Any, Any] = {}  # runs of stacked recurrent layers, by what they read
         self.operators: frozenset[int] = frozenset()  # the ids of all operators of the step
 
@@ -206,6 +233,45 @@ class StepBuilder(GraphBuilder):
         self.draws.append(Draw(state, prod(shape), seed, floats))
         return state
 
+    # ---------------------------------------------------------------- names
+    def meanings(self, names: Iterable[str], tables: Sequence[str] = BY_NAME) -> Meanings:
+        """What names stand for now."""
+        found = {table: getattr(self, table) for table in tables}
+        names = list(names)
+        return {table: {name: by[name] for name in names if name in by} for table, by in found.items()}
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Let names stand for nothing."""
+        tables = [getattr(self, table) for table in BY_NAME]
+        for name in names:
+            for by in tables:
+                by.pop(name, None)
+
+    def recall(self, meanings: Meanings) -> None:
+        """Let names stand for what they stood for."""
+        for table, by in meanings.items():
+            getattr(self, table).update(by)
+
+    def item(self, name: str) -> Item:
+        """The tensor of a name."""
+        need(name in self.values, f"{name} has no value")
+        return Item(self.values[name], self.origins.get(name, ()))
+
+    def let(self, name: str, item: Item) -> None:
+        """Let a name stand for a tensor."""
+        self.forget([name])
+        self.values[name] = item.value
+        if item.origin:
+            self.origins[name] = item.origin
+
+    def lod(self, name: str) -> Lod:
+        """The LoD of a name; of steps that are for any LoD, nothing."""
+        return self.lod_from(self.origins.get(name, ()))
+
+    def lod_from(self, origin: str | Lod) -> Lod:
+        """The LoD of an input, or the LoD itself."""
+        return self.known.get(origin, ()) if isinstance(origin, str) else origin
+
     # ---------------------------------------------------------------- nodes
     def put(self, op: Operator, slot: str, value: Value, number: int = 0) -> None:
         """Make a value the operator's output."""
@@ -242,6 +308,43 @@ class StepBuilder(GraphBuilder):
             return self.view(value, shape)
         kept = [axis for axis, size in enumerate(wide) if size == value.shape[axis] and size > 1]
         return self.view(self.sums(value, kept), shape)
+
+    def zeros(self, shape: Shape) -> Value:
+        """Zeros."""
+        return self.node("formula", [], shape, text="0.0f", shapes=(), counts_columns=False)
+
+    def part(self, value: Value, start: int, count: int) -> Value:
+        """Some of the rows."""
+        if (start, count) == (0, value.shape[0]):
+            return value
+        shape = (count, *value.shape[1:])
+        return self.node("slice", [value], shape, starts=[start] + [0] * (len(shape) - 1), sizes=shape)
+
+    def joined(self, values: Sequence[Value]) -> Value:
+        """Rows of several values, one below the other."""
+        need(len({value.shape[1:] for value in values}) == 1, "rows of different shapes")
+        if len(values) == 1:
+            return values[0]
+        rows = sum(value.shape[0] for value in values)
+        return self.node("concat", values, (rows, *values[0].shape[1:]), axis=0)
+
+    def added_up(self, values: Sequence[Value]) -> Value:
+        """The sum of values of one shape, in their order."""
+        need(len({value.shape for value in values}) == 1, "a sum of different shapes")
+        total, rest = values[0], list(values[1:])
+        while rest:
+            some, rest = rest[:TERMS], rest[TERMS:]
+            text = " + ".join("abcdefghi"[: 1 + len(some)])
+            total = self.formula(text, total, *some)
+        return total
+
+    def total(self, items: Sequence[Item]) -> Item | None:
+        """The sum of tensors, with the LoD of the first that has one; None of nothing."""
+        if not items:
+            return None
+        return Item(
+            self.added_up([item.value for item in items]), next((each.origin for each in items if each.origin), ())
+        )
 
     def product(self, x: Value, y: Value, swap_y: bool = False) -> Value:
         """The product of two matrices, or of each pair of matrices of two batches."""

@@ -21,7 +21,7 @@ from fluidtool.runtime.engines.cuda.arena import lay_out
 from fluidtool.runtime.engines.cuda.calls import BYTES, Buffer, Call, Pointer, Reduction
 from fluidtool.runtime.engines.cuda.region import Constants, Libraries, Work, constants_of, put, too_large, work_of
 from fluidtool.runtime.engines.cuda.training.building import BuiltStep, Draw, Rings
-from fluidtool.runtime.engines.cuda.training.importing import build_step, may_be_in_step
+from fluidtool.runtime.engines.cuda.training.importing import build_step, is_of_loops, may_be_in_step, refusal
 from fluidtool.runtime.engines.cuda.training.kernels import check
 from fluidtool.runtime.engines.cuda.training.lowering import LoweredStep, lower_step
 from fluidtool.runtime.engines.cuda.training.sequences import reads_lods
@@ -121,9 +121,18 @@ class StepCompiler:
         """Whether an operator may have a place in a step."""
         return may_be_in_step(op)
 
+    def unrolls(self, op: Operator) -> bool:
+        """Whether an operator has a place in a step because loops do."""
+        return is_of_loops(op)
+
+    def refusal(self, op: Operator) -> str:
+        """Why a loop has no place in a step, as far as that is known before; '' for other operators."""
+        return refusal(op)
+
     def reads_lods(self, op: Operator) -> bool:
         """Whether what an operator computes depends on the LoDs of its inputs."""
-        return reads_lods(op.type)
+        inner = [each for index in op.sub_blocks() for each in op.block.program.block(index).ops]
+        return any(reads_lods(each.type) for each in (op, *inner))
 
     def compile(
         self,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -25,6 +26,12 @@ LOGIC = {
     "logical_not": "a == 0.0f", "logical_and": "a != 0.0f && b != 0.0f", "logical_or": "a != 0.0f || b != 0.0f",
     "logical_xor": "(a != 0.0f) != (b != 0.0f)",
 }  # fmt: skip
+NOW: dict[str, Callable[..., Any]] = {
+    "less_than": operator.lt, "less_equal": operator.le, "greater_than": operator.gt, "greater_equal": operator.ge,
+    "equal": operator.eq, "not_equal": operator.ne, "logical_not": operator.not_, "logical_and": operator.and_,
+    "logical_or": operator.or_, "logical_xor": operator.xor,
+}  # fmt: skip
+"""The same for whole numbers and booleans that are known when a step is built."""
 BRANCH = "conditional_block"
 WITHIN_BRANCHES = frozenset({*SHARED, *NUMBERS, "elementwise_pow", "cast", "fill_constant", "sum"})
 """Operators that a branch may have: they change nothing but their results, and draw nothing."""
@@ -103,6 +110,10 @@ def _is_boolean(block: Block, name: str) -> bool:
 # ---------------------------------------------------------------- importing
 @imports_step(*COMPARISONS)
 def _compare(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    names = [op.inputs[slot][0] for slot in ("X", "Y")]
+    if any(name in b.numbers for name in names):
+        b.numbers[op.outputs["Out"][0]] = _known(b, op, names)
+        return
     x, y = b.number(op, "X"), b.number(op, "Y")
     b.conditions[op.outputs["Out"][0]] = b.formula(f"({COMPARISONS[op.type]} ? 1.0f : 0.0f)", x, y, shape=(1,))
 
@@ -110,9 +121,18 @@ def _compare(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
 @imports_step(*LOGIC)
 def _combine(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     names = [op.inputs[slot][0] for slot in ("X", "Y") if op.inputs.get(slot)]
+    if any(name in b.numbers for name in names):
+        b.numbers[op.outputs["Out"][0]] = _known(b, op, names)
+        return
     need(all(name in b.conditions for name in names), "booleans from elsewhere")
     text = f"({LOGIC[op.type]} ? 1.0f : 0.0f)"
     b.conditions[op.outputs["Out"][0]] = b.formula(text, *(b.conditions[name] for name in names))
+
+
+def _known(b: StepBuilder, op: Operator, names: Sequence[str]) -> int:
+    """What an operator makes of whole numbers and booleans that are known now."""
+    need(all(name in b.numbers for name in names), "a number from elsewhere")
+    return int(NOW[op.type](*(b.numbers[name] for name in names)))
 
 
 @imports_step(BRANCH)

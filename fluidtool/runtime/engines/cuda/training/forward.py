@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -55,8 +55,8 @@ STEP_IMPORTERS.update({type: _shared for type in SHARED if type in IMPORTERS})
 STEP_IMPORTERS.update({type: _shaped for type in SHAPED if type in IMPORTERS})
 
 
-@imports_step("sum")
-def _sum(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+def add_tensors(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    """A sum of tensors, or of rows of tables."""
     rows = [b.rows[name] for name in op.inputs["X"] if name in b.rows]
     if not rows:
         return IMPORTERS["sum"](b, op, dict(attrs))
@@ -100,9 +100,27 @@ def _cast(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
 @imports_step("fill_constant")
 def _fill(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     computed = any(op.inputs.get(slot) for slot in ("ShapeTensor", "ShapeTensorList", "ValueTensor"))
+    if not computed and attrs["dtype"] == WHOLE and list(attrs["shape"]) == [1]:
+        b.numbers[op.outputs["Out"][0]] = int(float(attrs.get("str_value") or attrs["value"]))
+        return
     need(not computed and attrs["dtype"] == FLOAT32, "a constant whose shape or value is computed")
-    shape = tuple(int(size) for size in attrs["shape"])
-    need(prod(shape) > 0, "an empty constant")
+    _put_constant(b, op, attrs, attrs["shape"])
+
+
+@imports_step("fill_constant_batch_size_like")
+def _fill_like_batch(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    """Of sequences, as many rows as there are sequences."""
+    (name,), source, target = op.inputs["Input"], int(attrs["input_dim_idx"]), int(attrs["output_dim_idx"])
+    given, lod, shape = b.shape_of(op, "Input"), b.lod(name), list(attrs["shape"])
+    need(0 <= source < len(given) and 0 <= target < len(shape), "dimensions out of range")
+    need(attrs["dtype"] == FLOAT32, "a constant of another type than float32")
+    shape[target] = len(lod[-1]) - 1 if lod and source == 0 else given[source]
+    _put_constant(b, op, attrs, shape)
+
+
+def _put_constant(b: StepBuilder, op: Operator, attrs: Attrs, sizes: Sequence[int]) -> None:
+    shape = tuple(int(size) for size in sizes)
+    need(all(size > 0 for size in shape), "an empty constant")
     text = attrs.get("str_value") or repr(float(attrs["value"]))
     try:
         number = float(text)
@@ -116,8 +134,7 @@ def _fill(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
 def _zeros(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     var = op.block.find_var_recursive(op.outputs["Out"][0])
     need(var is not None and var.dtype == FLOAT32, "zeros of another type than float32")
-    shape = b.shape_of(op, "X")
-    b.put(op, "Out", b.node("formula", [], shape, text="0.0f", shapes=(), counts_columns=False))
+    b.put(op, "Out", b.zeros(b.shape_of(op, "X")))
 
 
 def literal(number: float) -> str:

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from fluidtool.ir import Operator
-from fluidtool.ops.registry import get_op
 from fluidtool.proto.enums import VarType
 from fluidtool.runtime.engines.cuda.training import (
+    arrays,
     collectives,
     conditions,
     counters,
@@ -18,6 +18,7 @@ from fluidtool.runtime.engines.cuda.training import (
     forward,
     gradients,
     gru,
+    loops,
     lstm,
     lstm_gradient,
     projected,
@@ -29,11 +30,14 @@ from fluidtool.runtime.engines.cuda.training import (
     updates,
 )
 from fluidtool.runtime.engines.cuda.training.building import STEP_IMPORTERS, BuiltStep, Rings, StepBuilder
+from fluidtool.runtime.engines.cuda.training.operators import import_operator
 from fluidtool.runtime.engines.cuda.training.rows import stay_within
-from fluidtool.runtime.graph.importers.registry import EMPTY, Lod
+from fluidtool.runtime.engines.cuda.training.unrolling import OF_LOOPS, unrolled
+from fluidtool.runtime.graph.importers.registry import Lod
 from fluidtool.runtime.graph.ir import UnsupportedError, Value
 
 PARTS = (
+    arrays,
     collectives,
     conditions,
     counters,
@@ -41,6 +45,7 @@ PARTS = (
     forward,
     gradients,
     gru,
+    loops,
     lstm,
     lstm_gradient,
     projected,
@@ -52,21 +57,32 @@ PARTS = (
     updates,
 )
 """The modules whose functions import operators."""
-LODS = {
-    "cross_entropy2": (("X", "XShape"),),
-    "concat": (("X", "Out"),),
-    "stack": (("X", "Y"),),
-    "mul_grad": (("X", "X@GRAD"), ("Y", "Y@GRAD")),
-}
-"""What kernels say of LoDs beyond what operators declare."""
 WHOLE = (np.int64, np.int32)  # those of 32 bits are widened as they are copied in
-TYPED = {"fill_constant": "dtype", "cast": "out_dtype"}  # attributes that say of which type results are
+TYPED = {
+    "fill_constant": "dtype",
+    "fill_constant_batch_size_like": "dtype",
+    "cast": "out_dtype",
+}  # attributes that say of which type results are
 OF_SERVERS = ("is_distributed", "epmap")
 
 
 def may_be_in_step(op: Operator) -> bool:
-    """Whether an operator may have a place in a step: it has an importer, and its variables are dense."""
-    if op.type not in STEP_IMPORTERS or op.variable_attrs():
+    """Whether an operator may have a place in a step: it has an importer, and its variables are dense, or stay within loops."""
+    return is_of_loops(op) or _has_place(op)
+
+
+def is_of_loops(op: Operator) -> bool:
+    """Whether an operator may be in a step because loops may be."""
+    return id(op) in unrolled(op.block.program, _has_place).operators
+
+
+def refusal(op: Operator) -> str:
+    """Why a loop may not be in a step; '' for other operators."""
+    return unrolled(op.block.program, _has_place).reasons.get(id(op), "")
+
+
+def _has_place(op: Operator) -> bool:
+    if op.type not in STEP_IMPORTERS or op.type in OF_LOOPS or op.variable_attrs():
         return False
     if conditions.is_condition(op):
         return conditions.may_be_condition(op)
@@ -108,13 +124,11 @@ def build_step(
     builder.operators = frozenset(id(op) for op, _ in operators)
     builder.values.update(values)
     builder.shapes.update(shapes)
-    lods: dict[str, str | Lod] = {name: name for name in given}
+    builder.origins.update({name: name for name in given})
+    builder.known = known_lods or {}
     for op, attrs in operators:
         try:
-            if sequences.reads_lods(op.type):
-                builder.lods.update(_lods_of(op, lods, known_lods or {}))
-            STEP_IMPORTERS[op.type](builder, op, attrs)
-            _pass_lods_on(op, lods, builder)
+            import_operator(builder, op, attrs)
         except UnsupportedError as error:
             error.result = op.output_arg_names[0]
             raise
@@ -134,45 +148,9 @@ def build_step(
         tuple(builder.updates),
         tuple(builder.draws),
         tuple(builder.bounds),
-        lods={name: lods[name] for name in wanted if name in lods},
+        lods={name: builder.origins[name] for name in wanted if name in builder.origins},
         row_updates=tuple(builder.row_updates),
         reductions=tuple(builder.reductions),
         shapes={name: (*builder.shapes[name], 0) for name in wanted if name in builder.shapes},
     )
     return step, values
-
-
-def _lods_of(op: Operator, lods: Mapping[str, str | Lod], known: Mapping[str, Lod]) -> dict[str, Lod]:
-    """The LoD of each input of an operator."""
-    found = {name: lods.get(name, ()) for name in op.input_arg_names}
-    return {name: known.get(lod, ()) if isinstance(lod, str) else lod for name, lod in found.items()}
-
-
-def _pass_lods_on(op: Operator, lods: dict[str, str | Lod], builder: StepBuilder) -> None:
-    """Which results have the LoD of which input: as operators declare it, and as gradients of elementwise operators have it.
-
-    Some operators of sequences make another one.
-    """
-    for name in op.output_arg_names:
-        lods.pop(name, None)
-    if op.type in sequences.OWN_LODS:
-        name = op.outputs["Out"][0]
-        lods[name] = builder.lods.get(name, ())
-        return
-    pairs = [*get_op(op.type).share_lod, *LODS.get(op.type, ())]
-    if op.type.startswith("elementwise_") and op.type.endswith("_grad"):
-        pairs.append(("Out@GRAD", "X@GRAD"))
-    if op.type.startswith("reduce_") and not op.type.endswith("_grad") and _keeps_rows(op, builder):
-        pairs.append(("X", "Out"))
-    for source, target in pairs:
-        sources, targets = op.inputs.get(source, []), op.outputs.get(target, [])
-        for number, name in enumerate(targets):
-            origin = sources[number] if number < len(sources) else sources[0] if sources else EMPTY
-            if name != EMPTY and origin in lods:
-                lods[name] = lods[origin]
-
-
-def _keeps_rows(op: Operator, builder: StepBuilder) -> bool:
-    """Whether a reduction leaves the first axis alone."""
-    x, out = builder.values[op.inputs["X"][0]].shape, builder.values[op.outputs["Out"][0]].shape
-    return bool(x and out and x[0] == out[0] and x[0] > 1)

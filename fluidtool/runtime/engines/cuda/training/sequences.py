@@ -13,6 +13,7 @@ from fluidtool.runtime.engines.cuda.lowering import Lowering, lowers
 from fluidtool.runtime.engines.cuda.sequences import of_sequences
 from fluidtool.runtime.engines.cuda.sources import EXPRESSIONS, THREADS, Index, Source, threads_for
 from fluidtool.runtime.engines.cuda.training.building import STEP_IMPORTERS, StepBuilder, imports_step
+from fluidtool.runtime.engines.cuda.training.unrolling import READING_LODS
 from fluidtool.runtime.graph.importers.registry import IMPORTERS, need
 from fluidtool.runtime.graph.importers.sequences import offsets_of, owners
 from fluidtool.runtime.graph.ir import Node, Value
@@ -229,10 +230,11 @@ def _sums_of_rows(low: Lowering, node: Node) -> None:
 
 def reads_lods(type: str) -> bool:
     """Whether an operator of a type computes something else for another LoD of its inputs."""
-    return type.removesuffix("_grad") in COMPUTING_BY_LOD
+    return type.removesuffix("_grad") in COMPUTING_BY_LOD or type in READING_LODS
 
 
 COMPUTING_BY_LOD: Sequence[str] = (
+    "fill_constant_batch_size_like",
     "sequence_pool",
     "sequence_conv",
     *AS_IN_INFERENCE,
