@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import marshal
 import os
+import struct
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,11 +38,12 @@ if TYPE_CHECKING:
     from fluidtool.report.common import EngineUse
     from fluidtool.runtime.partition import Region
 
-FORMAT = 1  # of what is written here; another for another
+FORMAT = 2  # of what is written here; another for another
 MOST = 1 << 28  # bytes of all starts
 VERIFY = "FLUIDTOOL_VERIFY"  # asks for checks while a region is compiled
 ENGINES = frozenset({"auto", "native"})
 LAYOUTS = frozenset({"one combined file", "one file per parameter", "program without parameters"})
+END = struct.Struct("=Q")  # of a region's file: where the status of what it was made from begins
 Status = tuple[str, int, int, int, int, int]  # of a file: path, device, number, bytes, when written, when changed
 
 
@@ -127,11 +129,24 @@ class Start:
             engine = None if found is not None else library()
             if engine is not None:
                 data = self.origin.files.read(name_of(self.origin, engine, key))
+                contents = None if data is None else self._believed(data)
                 with suppress(UnreadableError):  # a parameter file that is gone
-                    found = None if data is None else unpacked(data, engine, weight_cache())
+                    found = None if contents is None else unpacked(contents, engine, weight_cache())
             if found is not None:
                 self.regions[key] = found
             return found
+
+    def _believed(self, data: memoryview) -> memoryview | None:
+        """The contents of a region's file; None if something that it was made from has changed.
+
+        Another process may have left it, before the files changed from which the last one made this start.
+        """
+        (at,) = END.unpack(data[-END.size :])
+        believed = set(self.status)
+        for before in marshal.loads(data[at : -END.size]):
+            if before not in believed and status_of(before[0]) != before:
+                return None
+        return data[:at]
 
     def engine_used(self) -> EngineUse:
         """What computes its runs, as `fluidtool.workflows.engine_use` says it of a plan of one region."""
@@ -197,7 +212,8 @@ def keep_start(
         status, [tuple(each) for each in declared], region.inputs, sorted(region.pooled), list(fetches), len(region.steps),
     )  # fmt: skip
     with suppress(OSError):  # a full disk, or a folder that somebody removes: the next process compiles again
-        origin.files.write(name_of(origin, compiled.library, key), contents)
+        told = [contents, marshal.dumps(status), END.pack(len(contents))]
+        origin.files.write(name_of(origin, compiled.library, key), b"".join(told))
         origin.files.write(origin.key, marshal.dumps(described))
 
 

@@ -364,6 +364,31 @@ def test_weights_that_were_written_in_place_count(model: Path) -> None:
     assert np.abs(outputs(fluidtool.load(model), {"x": batch()})[1] - first[1]).max() > 0.01
 
 
+def test_a_change_counts_for_shapes_that_were_kept_before_it_too(model: Path) -> None:
+    """The first run after the change, of another shape, leaves a start that is believed; what is older than it is not."""
+    kept(model, {"x": batch(3)})
+    before = outputs(fluidtool.load(model), {"x": batch(5)})
+    path = model / "hidden.b_0"
+    path.write_bytes(path.read_bytes()[:-40] + np.full(10, 3, np.float32).tobytes())
+    kept(model, {"x": batch(3)})
+    found = outputs(fluidtool.load(model), {"x": batch(5)})
+    same(found, outputs(fluidtool.load(model, need_parameters=False), {"x": batch(5)}))
+    assert np.abs(found[1] - before[1]).max() > 0.01
+
+
+def test_shapes_that_were_kept_with_other_modules_are_believed(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each was made by what its process had imported: that is looked at, and need not be the same."""
+    kept(model, {"x": batch(3)})
+    part = ModuleType("fluidtool.rewrite")
+    part.__file__ = __file__
+    monkeypatch.setitem(sys.modules, "fluidtool.rewrite", part)
+    outputs(fluidtool.load(model), {"x": batch(5)})
+    started = fluidtool.load(model)
+    outputs(started, {"x": batch(3)})
+    outputs(started, {"x": batch(5)})
+    assert started.start is not None
+
+
 def test_another_fluidtool_does_not_believe_it(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = tmp_path / "rewrite.py"
     source.write_text("before")
