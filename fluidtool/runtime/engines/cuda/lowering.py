@@ -409,11 +409,6 @@ ALIASES: dict[str, Callable[[Place, Node], Place | None]] = {
 
 
 # ---------------------------------------------------------------- rows
-def threads_for(count: int) -> int:
-    """The threads for a row of this many elements: a power of two."""
-    return min(THREADS, max(32, 1 << (count - 1).bit_length()))
-
-
 # ---------------------------------------------------------------- pooling
 @lowers("pool")
 def _pool(low: Lowering, node: Node) -> None:
