@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import marshal
 import os
-import struct
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,7 +25,7 @@ from fluidtool.errors import Location, UnreadableError
 from fluidtool.records import dataclass
 from fluidtool.runtime.engines.native import cache
 from fluidtool.runtime.engines.native.cache import FileCache, digest_of, own_folder, weight_cache
-from fluidtool.runtime.engines.native.kept import unpacked
+from fluidtool.runtime.engines.native.kept import END, unpacked
 from fluidtool.runtime.engines.native.library import INSTRUCTIONS, INT8, Library, library, library_path, switched_off
 from fluidtool.runtime.engines.native.region import NativeRegion
 from fluidtool.runtime.signatures import lod_of_value, signature
@@ -43,7 +42,6 @@ MOST = 1 << 28  # bytes of all starts
 VERIFY = "FLUIDTOOL_VERIFY"  # asks for checks while a region is compiled
 ENGINES = frozenset({"auto", "native"})
 LAYOUTS = frozenset({"one combined file", "one file per parameter", "program without parameters"})
-END = struct.Struct("=Q")  # of a region's file: where the status of what it was made from begins
 Status = tuple[str, int, int, int, int, int]  # of a file: path, device, number, bytes, when written, when changed
 
 
@@ -137,7 +135,7 @@ class Start:
             return found
 
     def _believed(self, data: memoryview) -> memoryview | None:
-        """The contents of a region's file; None if something that it was made from has changed.
+        """The contents of a region's file; None if something that it was made from has changed, which stands behind them.
 
         Another process may have left it, before the files changed from which the last one made this start.
         """

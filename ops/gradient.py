@@ -12,14 +12,13 @@ from dataclasses import field
 from typing import Any
 
 from fluidtool.ir.block import Block
-from fluidtool.ir.operator import Operator
+from fluidtool.ir.operator import EMPTY, Operator
 from fluidtool.ir.roles import NAMESCOPE_ATTR, ROLE_VAR_ATTR
 from fluidtool.ops.registry import OpInfo, find_op, get_op
 from fluidtool.proto.enums import AttrType
 from fluidtool.records import dataclass
 
 GRAD = "@GRAD"
-EMPTY = "@EMPTY@"
 
 
 def grad_name(name: str) -> str:

@@ -12,8 +12,9 @@ from typing import Any
 
 from fluidtool.errors import FluidError, OperatorError
 from fluidtool.ir import Block, Operator, Program, Variable
+from fluidtool.ir.operator import EMPTY
 from fluidtool.ops.context import InferContext
-from fluidtool.ops.gradient import EMPTY, GRAD
+from fluidtool.ops.gradient import GRAD
 from fluidtool.ops.registry import Kernel, OpInfo, find_op
 from fluidtool.ops.schema import TensorMeta
 from fluidtool.proto.enums import VarType

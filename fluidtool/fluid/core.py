@@ -24,7 +24,7 @@ from fluidtool.ir import Block as BlockDesc
 from fluidtool.ir import Operator as OpDesc
 from fluidtool.ir import Program as ProgramDesc
 from fluidtool.ir import roles
-from fluidtool.ir.dataflow import EMPTY
+from fluidtool.ir.operator import EMPTY
 from fluidtool.ir.variable import data_type
 from fluidtool.ops.control_flow.readers import EndOfDataError as EOFException
 from fluidtool.ops.gradient import GRAD

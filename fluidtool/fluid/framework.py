@@ -13,7 +13,7 @@ from fluidtool.ir import Block as Block  # noqa: PLC0414 (scripts look for it he
 from fluidtool.ir import Operator as Operator  # noqa: PLC0414 (scripts look for it here)
 from fluidtool.ir import Parameter as Parameter  # noqa: PLC0414 (scripts look for it here)
 from fluidtool.ir import Program, Variable
-from fluidtool.ir.dataflow import EMPTY
+from fluidtool.ir.operator import EMPTY
 from fluidtool.ir.variable import data_type
 from fluidtool.ops.building import Building
 from fluidtool.ops.gradient import GRAD, grad_name

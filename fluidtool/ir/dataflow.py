@@ -13,11 +13,9 @@ from dataclasses import field
 
 from fluidtool.ir.block import Block
 from fluidtool.ir.hidden_names import hidden_reads, hidden_writes
-from fluidtool.ir.operator import Operator
+from fluidtool.ir.operator import EMPTY, Operator
 from fluidtool.ir.program import Program
 from fluidtool.records import dataclass
-
-EMPTY = "@EMPTY@"
 
 
 @dataclass(frozen=True, slots=True)

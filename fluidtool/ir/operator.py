@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fluidtool.ir.descriptions import OpDesc
 
 BLOCK, BLOCKS = int(AttrType.BLOCK), int(AttrType.BLOCKS)  # compared with every attribute again and again
+EMPTY = "@EMPTY@"  # in a slot of an operator: no variable
 BLOCK_KINDS = frozenset({BLOCK, BLOCKS})
 Names = dict[str, list[str]]
 

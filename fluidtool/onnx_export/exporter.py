@@ -11,11 +11,11 @@ import numpy as np
 from fluidtool.errors import ArgumentTypeError, FluidError, ProgramError
 from fluidtool.ir import Block, Operator, Program
 from fluidtool.ir.dataflow import live_operators
+from fluidtool.ir.operator import EMPTY
 from fluidtool.onnx_export.graph import Blocked, Graph, Shape, Shared, Value
 from fluidtool.onnx_export.items import Items
 from fluidtool.onnx_export.operation import Operation
 from fluidtool.onnx_export.registry import renderings
-from fluidtool.ops.gradient import EMPTY
 from fluidtool.ops.inference import TENSOR_KINDS, declared_meta, infer_operator
 from fluidtool.ops.registry import OpInfo, get_op
 from fluidtool.ops.schema import TensorMeta

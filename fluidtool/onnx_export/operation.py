@@ -8,10 +8,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from fluidtool.ir import Block, Operator
+from fluidtool.ir.operator import EMPTY
 from fluidtool.onnx_export.graph import INT64, Blocked, Graph, Shape, Value
 from fluidtool.onnx_export.items import Items
 from fluidtool.ops.context import InferContext
-from fluidtool.ops.gradient import EMPTY
 from fluidtool.ops.math.versions import saved_since
 from fluidtool.ops.registry import OpInfo
 from fluidtool.ops.schema import TensorMeta

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 from fluidtool.errors import ArgumentTypeError, UsageError
 from fluidtool.ir import Operator, Program, Variable
-from fluidtool.ir.dataflow import EMPTY
+from fluidtool.ir.operator import EMPTY
 from fluidtool.ir.reuse import ORIGINAL_NAMES_ATTR
 from fluidtool.ir.roles import CALLSTACK_ATTR, NAMESCOPE_ATTR, ROLE_ATTR, ROLE_VAR_ATTR, OpRole
 from fluidtool.ops.gradient import GRAD

@@ -14,7 +14,8 @@ from fluidtool.errors import ParameterFileError, UnsupportedOperatorError
 from fluidtool.io.layout import ModelFiles
 from fluidtool.io.parameters import persistables
 from fluidtool.ir import Block, Operator, Program
-from fluidtool.ops.gradient import EMPTY, GRAD
+from fluidtool.ir.operator import EMPTY
+from fluidtool.ops.gradient import GRAD
 from fluidtool.ops.registry import find_op, get_op, traits_of
 from fluidtool.ops.validation import Broken, schema_faults
 from fluidtool.passes.findings import Finding, at

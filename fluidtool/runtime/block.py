@@ -9,6 +9,7 @@ from typing import Any
 
 from fluidtool.errors import NEEDS_LESS, FluidError, OperatorError, OutOfMemoryError
 from fluidtool.ir import Block, Operator
+from fluidtool.ir.operator import EMPTY
 from fluidtool.ops.context import OpContext
 from fluidtool.ops.registry import get_op
 from fluidtool.records import dataclass
@@ -46,7 +47,6 @@ from fluidtool.runtime.step import (
 )
 from fluidtool.runtime.training_regions import BoundTrainingRegion, TrainingRegion, find_loops, find_training_regions
 
-EMPTY = "@EMPTY@"
 # Raised by a kernel whose input has the wrong type.
 FAILURES = (ValueError, TypeError, LookupError, ArithmeticError)
 

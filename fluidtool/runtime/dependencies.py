@@ -10,9 +10,12 @@ from fluidtool.ir.reuse import original_names
 from fluidtool.ir.roles import NAMESCOPE_ATTR, ROLE_ATTR, SUPERSEDED, OpRole
 from fluidtool.ir.surgery import copy_operator
 from fluidtool.ops.registry import get_op, traits_of
+from fluidtool.proto.enums import VarType
 
 DELETE = "delete_var"
 FEED_FETCH = frozenset({"feed", "fetch"})
+LOOP_VARIABLES = frozenset({VarType.STEP_SCOPES, VarType.LOD_RANK_TABLE, VarType.LOD_TENSOR_ARRAY})
+"""The types of variables that only exist for loops."""
 TRAINS = int(OpRole.Backward | OpRole.Optimize)
 
 

@@ -20,7 +20,7 @@ from fluidtool.proto.enums import VarType
 from fluidtool.records import dataclass
 from fluidtool.runtime.bindings import array_of
 from fluidtool.runtime.bound_region import lod_of
-from fluidtool.runtime.dependencies import names_used
+from fluidtool.runtime.dependencies import LOOP_VARIABLES, names_used
 from fluidtool.runtime.engines.base import CompiledStep, StepCompiler
 from fluidtool.runtime.graph.importers.refusals import every_attribute
 from fluidtool.runtime.graph.importers.registry import Lod
@@ -33,16 +33,20 @@ from fluidtool.tensor.references import ONE, references
 
 SHORTEST = 2  # operators that are worth a region
 UPDATE = 4  # what an update is worth, where another operator is worth 1
-LAYER = 16  # what a recurrent layer, or a loop, is worth, which is some launches for each step
+LAYER = 16  # what an operator is worth that is some launches for each step: a recurrent layer, a loop, a best path
 LAYERS = frozenset(
-    f"{layer}{side}" for layer in ("lstm", "lstmp", "gru", "cudnn_lstm", "recurrent", "while") for side in ("", "_grad")
+    {
+        f"{layer}{side}"
+        for layer in ("lstm", "lstmp", "gru", "cudnn_lstm", "recurrent", "while")
+        for side in ("", "_grad")
+    }
+    | {"crf_decoding"}
 )
-OWN = frozenset({VarType.RAW, VarType.STEP_SCOPES, VarType.LOD_RANK_TABLE, VarType.LOD_TENSOR_ARRAY})
+OWN = LOOP_VARIABLES | {VarType.RAW}
 MAY_LACK = {
     "recurrent_grad": "outputs@GRAD",
     "while_grad": "Out@GRAD",
 }  # slots with gradients that are 0 if they are missing
-ALONE = "crf_decoding"  # a layer that is worth a region by itself: metrics often stand behind the updates
 COPIED = 1 << 16  # elements of a parameter that is copied for every run, since others change it
 PATIENCE = 8  # runs after each other whose parameters are elsewhere than in the last one, before a region is given up
 EAGER = 8  # LoDs for which a region is compiled when they come first; from then on when they come a second time
@@ -136,7 +140,7 @@ class TrainingRegion:
 
 def worth(op: Operator) -> int:
     """What an operator is worth in a region."""
-    return LAYER if op.type in LAYERS or op.type == ALONE else UPDATE if op.input("Param") else 1
+    return LAYER if op.type in LAYERS else UPDATE if op.input("Param") else 1
 
 
 # ---------------------------------------------------------------- finding them

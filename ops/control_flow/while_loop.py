@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+from fluidtool.ir.operator import EMPTY
 from fluidtool.ops.context import OpContext
 from fluidtool.ops.control_flow.compiled import CompiledLoop, LoopSpec, StepRecord, read_by
 from fluidtool.ops.control_flow.loop_parts import LoopParts, Together, counted, parts_of
 from fluidtool.ops.control_flow.loop_variables import arrays_around, commit, fresh, outside
 from fluidtool.ops.control_flow.scopes import StepValues, empty, has_gradient, keep_scopes, local_variables, shared
-from fluidtool.ops.gradient import EMPTY, GradMakerContext, OpDescription
+from fluidtool.ops.gradient import GradMakerContext, OpDescription
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import block, strings
 from fluidtool.tensor import LoDTensor

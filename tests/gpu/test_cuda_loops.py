@@ -22,7 +22,7 @@ from tests.gpu import cases
 from tests.gpu.standin import EVENTS
 from tests.gpu.test_cuda_recurrent_steps import both
 from tests.gpu.test_training_steps import Job, same
-from tests.runtime.native.test_loops import NEXT_STATES, READ, WIDTH, WRITTEN, NextState, greedy, project
+from tests.runtime.native.test_loops import NEXT_STATES, READ, WIDTH, WRITTEN, NextState, decoded, greedy, project
 from tests.support.golden import names_in
 
 pytestmark = pytest.mark.usefixtures("cupy")
@@ -157,14 +157,7 @@ def decoder(next_state: NextState) -> Build:
         source = L.fc(L.data("source", [WIDTH], lod_level=1), WIDTH)
         target = L.fc(L.data("target", [WIDTH], lod_level=1), WIDTH)
         start = L.fc(L.data("start", [WIDTH]), WIDTH)
-        rnn = L.DynamicRNN()
-        with rnn.block():
-            word, seen = rnn.step_input(target), rnn.static_input(source)
-            state = rnn.memory(init=start, need_reorder=True)
-            after = next_state(rnn, word, seen, state)
-            rnn.update_memory(state, after)
-            rnn.output(after)
-        return loss_of(rnn())
+        return loss_of(decoded(source, target, start, next_state))
 
     return build
 

@@ -7,8 +7,9 @@ from dataclasses import field, replace
 from typing import Any
 
 from fluidtool.ir import Block, Operator, Program
+from fluidtool.ir.operator import EMPTY
 from fluidtool.ir.roles import DEVICE_ATTR, ROLE_ATTR, OpRole
-from fluidtool.ops.gradient import EMPTY, GRAD, OpDescription, grad_name, make_grad_ops
+from fluidtool.ops.gradient import GRAD, OpDescription, grad_name, make_grad_ops
 from fluidtool.passes.backward.descriptions import (
     drop_no_grad,
     input_arguments,

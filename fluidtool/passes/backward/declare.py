@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from fluidtool.ir import Block, Operator
-from fluidtool.ops.gradient import EMPTY, GRAD
+from fluidtool.ir.operator import EMPTY
+from fluidtool.ops.gradient import GRAD
 from fluidtool.ops.inference import TENSOR_KINDS, infer_declared
 from fluidtool.passes.backward.descriptions import strip_grad
 from fluidtool.proto.enums import VarType

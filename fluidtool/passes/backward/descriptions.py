@@ -11,8 +11,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import field
 
 from fluidtool.ir import Operator
+from fluidtool.ir.operator import EMPTY
 from fluidtool.ir.roles import DEVICE_ATTR, ROLE_ATTR, OpRole
-from fluidtool.ops.gradient import EMPTY, GRAD, OpDescription
+from fluidtool.ops.gradient import GRAD, OpDescription
 from fluidtool.records import dataclass
 
 

@@ -8,8 +8,8 @@ from dataclasses import field
 from typing import Any
 
 from fluidtool.ir import Block, Operator, Program
-from fluidtool.ir.dataflow import EMPTY, BlockFlow, Version, block_flow
-from fluidtool.ir.operator import Names
+from fluidtool.ir.dataflow import BlockFlow, Version, block_flow
+from fluidtool.ir.operator import EMPTY, Names
 from fluidtool.ir.roles import CALLSTACK_ATTR, DEVICE_ATTR, NAMESCOPE_ATTR, ROLE_ATTR, ROLE_VAR_ATTR
 from fluidtool.passes.inference.queries import is_pure, is_tensor, trains, writers
 from fluidtool.passes.inference.rewriting import drop_unused

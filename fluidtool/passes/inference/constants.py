@@ -12,7 +12,8 @@ import numpy as np
 
 from fluidtool.errors import FluidError
 from fluidtool.ir import Block, Operator, Program, Variable
-from fluidtool.ir.dataflow import EMPTY, operator_effects
+from fluidtool.ir.dataflow import operator_effects
+from fluidtool.ir.operator import EMPTY
 from fluidtool.ir.surgery import copy_operator
 from fluidtool.ops.inference import Inferred, infer_program
 from fluidtool.passes.inference.queries import is_persistable, is_pure, is_tensor, trains, writers

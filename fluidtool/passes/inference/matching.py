@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fluidtool.ir.dataflow import EMPTY
+from fluidtool.ir.operator import EMPTY
 from fluidtool.passes.inference.match import Use
 from fluidtool.passes.inference.rewriting import MatchContext, NoMatch
 from fluidtool.proto.enums import VarType

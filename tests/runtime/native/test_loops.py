@@ -61,22 +61,27 @@ def feeds() -> dict[str, Any]:
     }
 
 
+def decoded(source: Any, target: Any, start: Any, next_state: NextState) -> Any:
+    """What a DynamicRNN gives whose steps get a row of `target`, all of `source`, the state; `next_state` gives the next state."""
+    rnn = L.DynamicRNN()
+    with rnn.block():
+        word, seen = rnn.step_input(target), rnn.static_input(source)
+        state = rnn.memory(init=start, need_reorder=True)
+        after = next_state(rnn, word, seen, state)
+        rnn.update_memory(state, after)
+        rnn.output(after)
+    return rnn()
+
+
 def decoder(next_state: NextState) -> tuple[Program, Program, Any]:
-    """A DynamicRNN whose steps get a row of `target`, all of `source`, the state; `next_state` gives the next state."""
+    """Programs of such a DynamicRNN, and its loss."""
     main, startup = fluid.Program(), fluid.Program()
     with fluid.program_guard(main, startup), fluid.unique_name.guard():
         source = L.data("source", [WIDTH], lod_level=1)
         target = L.data("target", [WIDTH], lod_level=1)
         start = L.data("start", [WIDTH])
         start.stop_gradient = source.stop_gradient = target.stop_gradient = False
-        rnn = L.DynamicRNN()
-        with rnn.block():
-            word, seen = rnn.step_input(target), rnn.static_input(source)
-            state = rnn.memory(init=start, need_reorder=True)
-            after = next_state(rnn, word, seen, state)
-            rnn.update_memory(state, after)
-            rnn.output(after)
-        outputs: Any = rnn()
+        outputs = decoded(source, target, start, next_state)
         loss = L.mean(L.square(outputs))
         fluid.backward.append_backward(loss)
     return main, startup, loss

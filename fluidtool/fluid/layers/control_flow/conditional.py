@@ -9,8 +9,9 @@ from fluidtool.fluid.checks import check_type
 from fluidtool.fluid.layer_helper import LayerHelper
 from fluidtool.fluid.layers.control_flow.blocks import declared, inner_block, reads_and_writes
 from fluidtool.ir import Block, Operator, Variable
+from fluidtool.ir.operator import EMPTY
 from fluidtool.ir.roles import DEVICE_ATTR, ROLE_ATTR, OpRole
-from fluidtool.ops.gradient import EMPTY, grad_name, make_grad_ops
+from fluidtool.ops.gradient import grad_name, make_grad_ops
 from fluidtool.ops.inference import infer_declared
 from fluidtool.proto.enums import AttrType, VarType
 

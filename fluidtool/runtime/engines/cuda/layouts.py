@@ -94,7 +94,7 @@ def cheapest(seconds: Mapping[Key, Seconds], links: Mapping[tuple[Key, Key], flo
         room[a][b] = room[a].get(b, 0.0) + there
         room[b][a] = room[b].get(a, 0.0) + back
 
-    start, end = _End(), _End()
+    start, end = object(), object()
     for key, (last, first) in seconds.items():
         if last < first:
             join(start, key, first - last)
@@ -109,10 +109,6 @@ def cheapest(seconds: Mapping[Key, Seconds], links: Mapping[tuple[Key, Key], flo
             room[b][a] += flow
     back = {a: {b: room[b][a] for b in near} for a, near in room.items()}
     return frozenset(seconds.keys() & _reached(back, end).keys())
-
-
-class _End:
-    """What all of one layout are joined to."""
 
 
 def _reached(room: Mapping[object, Mapping[object, float]], start: object) -> dict[object, object]:

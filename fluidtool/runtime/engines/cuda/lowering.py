@@ -408,7 +408,6 @@ ALIASES: dict[str, Callable[[Place, Node], Place | None]] = {
 }
 
 
-# ---------------------------------------------------------------- rows
 # ---------------------------------------------------------------- pooling
 @lowers("pool")
 def _pool(low: Lowering, node: Node) -> None:

@@ -25,7 +25,7 @@ from fluidtool.tensor.files import file_of, map_file
 
 LARGEST = 64 << 20  # bytes of the constants in one file
 LINE = 4 * ALIGNMENT  # bytes
-END = struct.Struct("=Q")  # where the description begins
+END = struct.Struct("=Q")  # where what stands before it begins: here the description
 WITHIN, PACKED, PARAMETER = range(
     3
 )  # where a constant is: in this file, in one of packed weights, in one of parameters

@@ -7,12 +7,12 @@ from math import prod
 from typing import Any
 
 from fluidtool.ir import Operator
+from fluidtool.ir.operator import EMPTY
 from fluidtool.runtime.graph.ir import NONE, Activation, Node, UnsupportedError, Value
 from fluidtool.runtime.graph.quantization import Quantizer, RoundedWeights, WholeWeights
 
 Lod = tuple[tuple[int, ...], ...]
 IMPORTERS: dict[str, Callable[[GraphBuilder, Operator, dict[str, Any]], None]] = {}
-EMPTY = "@EMPTY@"  # the name of no variable
 RESULTS: dict[str, tuple[str, ...]] = {}  # the output slots that importers fill, if not only the first
 
 

@@ -8,11 +8,12 @@ from math import prod
 from typing import Any
 
 from fluidtool.ir import Operator
+from fluidtool.ir.operator import EMPTY
 from fluidtool.records import dataclass
 from fluidtool.runtime.dependencies import names_used
 from fluidtool.runtime.graph.bounds import Bound
 from fluidtool.runtime.graph.importers.elementwise import aligned
-from fluidtool.runtime.graph.importers.registry import EMPTY, GraphBuilder, Lod, need
+from fluidtool.runtime.graph.importers.registry import GraphBuilder, Lod, need
 from fluidtool.runtime.graph.ir import Node, Shape, Value
 from fluidtool.tensor import LoDRankTable
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from fluidtool.ir import Operator
+from fluidtool.ir.operator import EMPTY
 from fluidtool.runtime.engines.cuda.training.building import Rows, StepBuilder, imports_step
 from fluidtool.runtime.engines.cuda.training.forward import (
     along,
@@ -173,7 +174,7 @@ def _parted_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     for number, (source, name) in enumerate(zip(op.inputs["X"], op.outputs["X@GRAD"], strict=True)):
         need(source in b.values, f"{source} has no value")
         shape = b.values[source].shape
-        if name and not name.startswith("@EMPTY@"):
+        if name and not name.startswith(EMPTY):
             starts = [start if place == axis else 0 for place in range(len(shape))]
             b.put(op, "X@GRAD", b.node("slice", [grad], shape, starts=starts, sizes=shape), number)
         start += shape[axis]
@@ -186,7 +187,7 @@ def _unstacked_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     shape = (*grad.shape[:axis], *grad.shape[axis + 1 :])
     sizes = (*grad.shape[:axis], 1, *grad.shape[axis + 1 :])
     for number, name in enumerate(names):
-        if name and not name.startswith("@EMPTY@"):
+        if name and not name.startswith(EMPTY):
             starts = [number if place == axis else 0 for place in range(len(sizes))]
             b.put(op, "X@GRAD", b.view(b.node("slice", [grad], sizes, starts=starts, sizes=sizes), shape), number)
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fluidtool.ir import Block, Operator
+from fluidtool.ir.operator import EMPTY
 from fluidtool.ops.gradient import grad_name
 from fluidtool.ops.registry import get_op
 from fluidtool.proto.enums import VarType
@@ -14,7 +15,7 @@ from fluidtool.runtime.engines.cuda.training.building import Item, Items, Meanin
 from fluidtool.runtime.engines.cuda.training.operators import import_operator
 from fluidtool.runtime.engines.cuda.training.sums_of_steps import Products
 from fluidtool.runtime.graph.importers.refusals import every_attribute
-from fluidtool.runtime.graph.importers.registry import EMPTY, need
+from fluidtool.runtime.graph.importers.registry import need
 from fluidtool.runtime.graph.ir import Value
 
 Attrs = Mapping[str, Any]

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from fluidtool.ir import Operator
+from fluidtool.ir.operator import EMPTY
 from fluidtool.ops.registry import get_op
 from fluidtool.runtime.engines.cuda.training.building import STEP_IMPORTERS, StepBuilder
 from fluidtool.runtime.engines.cuda.training.sequences import OWN_LODS, reads_lods
 from fluidtool.runtime.engines.cuda.training.unrolling import OF_LOOPS
-from fluidtool.runtime.graph.importers.registry import EMPTY
 
 LODS = {
     "cross_entropy2": (("X", "XShape"),),

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from fluidtool.ir import Operator
+from fluidtool.ir.operator import EMPTY
 from fluidtool.runtime.engines.cuda.lowering import Lowering, lowers
 from fluidtool.runtime.engines.cuda.sequences import of_sequences
 from fluidtool.runtime.engines.cuda.sources import EXPRESSIONS, THREADS, Index, Source, threads_for
@@ -184,7 +185,7 @@ def _sequence_concat_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> Non
     sizes = np.array([np.diff(lod[0]) for lod in lods])  # [part, sequence]
     ends = np.cumsum(sizes.T.reshape(-1)).reshape(sizes.T.shape)
     for number, name in enumerate(op.outputs["X@GRAD"]):
-        if name and not name.startswith("@EMPTY@"):
+        if name and not name.startswith(EMPTY):
             pieces = [np.arange(end - size, end) for end, size in zip(ends[:, number], sizes[number], strict=True)]
             b.put(op, "X@GRAD", taken(b, grad, np.concatenate(pieces)), number)
 

@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from fluidtool.ir import Block, Operator
+from fluidtool.ir.operator import EMPTY
 from fluidtool.ir.surgery import copy_operator
 from fluidtool.ops.registry import get_op
 from fluidtool.runtime.engines.cuda.training.building import Item, Meanings, StepBuilder
 from fluidtool.runtime.engines.cuda.training.operators import import_operator
 from fluidtool.runtime.graph.importers.refusals import every_attribute
-from fluidtool.runtime.graph.importers.registry import EMPTY, need
+from fluidtool.runtime.graph.importers.registry import need
 from fluidtool.runtime.graph.ir import Value
 
 SUMS: Mapping[str, Mapping[str, str]] = {

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Mapping
 from weakref import WeakKeyDictionary
 
 from fluidtool.ir import Operator, Program
+from fluidtool.ir.operator import EMPTY
 from fluidtool.proto.enums import VarType
 from fluidtool.records import dataclass
-from fluidtool.runtime.graph.importers.registry import EMPTY
+from fluidtool.runtime.dependencies import LOOP_VARIABLES
 
 LOOPS = frozenset({"recurrent", "recurrent_grad", "while", "while_grad"})
 READING_LODS = frozenset(
@@ -31,8 +32,6 @@ COMPARING = frozenset(
 )  # fmt: skip
 NUMBERS = COMPARING | {"fill_constant", "increment"}
 """Operators that make whole numbers and booleans which are known beforehand, if those that they read are."""
-OWN = frozenset({VarType.STEP_SCOPES, VarType.LOD_RANK_TABLE, VarType.LOD_TENSOR_ARRAY})
-"""Variables that only exist for loops."""
 WHOLE = frozenset({VarType.INT64, VarType.BOOL})
 Test = Callable[[Operator], bool]
 
@@ -130,7 +129,7 @@ def _adds_arrays(op: Operator) -> bool:
 
 def _is_own(op: Operator, name: str) -> bool:
     var = op.block.find_var_recursive(name)
-    return var is not None and var.type in OWN
+    return var is not None and var.type in LOOP_VARIABLES
 
 
 def _names(op: Operator) -> Iterable[str]:

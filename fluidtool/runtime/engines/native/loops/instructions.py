@@ -7,11 +7,11 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import field
 
 from fluidtool.ir import Operator
+from fluidtool.ir.operator import EMPTY
 from fluidtool.records import dataclass
 from fluidtool.runtime.engines.native import abi
 from fluidtool.runtime.engines.native.kernels.sequences import HOW
 
-EMPTY = "@EMPTY@"
 WORDS, MOST_DIMS, MOST_SUMMED = 24, 4, 20  # as in src/loop_values.c
 NUMBERS = (
     "read_item", "write_item", "first_rows", "multiply", "multiply_back", "add_product", "expand", "expand_back",

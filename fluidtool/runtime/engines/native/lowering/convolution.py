@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from math import gcd, lcm, prod
+from math import gcd, inf, lcm, prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,10 +22,10 @@ from fluidtool.runtime.graph.ir import Node, Shape
 
 PART_BYTES = 200_000  # of an image that a part traverses repeatedly: they stay in the L2 cache
 NEAR_BYTES = 4  # of weights for each of an image, up to which threads rather share out the image than the weights
-FAR_BYTES, NEAR_IMAGE = (
-    700_000,
-    900_000,
-)  # weights beyond the L2 cache, which threads rather share out than an image within it
+FAR_BYTES = (
+    700_000  # of weights, from which on they are beyond the L2 cache: threads rather share them out than the image
+)
+NEAR_IMAGE = 900_000  # bytes of an image, up to which that holds
 ONE_FRAME = (1, 1, 1)  # images that a window covers, their distance, and its step
 Packed = tuple[Buffer, Buffer | None]  # filters, and what is added by channel
 PART_PIXELS = 48  # minimum per part
@@ -305,7 +305,7 @@ def pack_fed(low: Lowering, weights: Fed, lanes: int) -> Buffer:
 
 def cut_image(
     low: Lowering, pixels: Pixels, blocks: int, groups: int, work: int, x_bytes: int, w_bytes: int,
-    part_bytes: int = PART_BYTES, whole: bool = False, far_bytes: int | None = None,
+    part_bytes: int = PART_BYTES, whole: bool = False, far_bytes: float = inf,
 ) -> Parts:  # fmt: skip
     """The parts by row, column and channel block.
 
@@ -319,7 +319,7 @@ def cut_image(
     wanted = max(1, min(-(-x_bytes * pixels.images // part_bytes), lines * pixels.columns // PART_PIXELS))
     if w_bytes < NEAR_BYTES * x_bytes * pixels.images and lines * pixels.columns // threads >= PART_PIXELS:
         wanted = -(-wanted // threads) * threads
-    if far_bytes is not None and w_bytes >= far_bytes and x_bytes * pixels.images <= NEAR_IMAGE:
+    if w_bytes >= far_bytes and x_bytes * pixels.images <= NEAR_IMAGE:
         wanted = 1
     by_row = _of_images(min(lines, wanted), pixels.images) if whole else min(lines, wanted)
     by_column = max(min(-(-wanted // by_row), pixels.columns // 24), 1) if by_row < wanted else 1

@@ -220,7 +220,7 @@ static void sweep(const ft_pairs *s, const pair_tile *first, int64_t blocks, int
         }
 }
 
-/* The segments in shares whose weights stay in the first cache; all at once where there are no floats to keep sums in. */
+/* The segments in shares whose weights are not too many to be read for each row; all at once where there are no floats to keep sums in. */
 static void sweep_shares(const ft_pairs *s, pair_tile *t, int64_t blocks, int64_t row, int64_t row_end, int64_t column,
                          int64_t column_end) {
     const int64_t whole = s->segments - s->last_segments; /* segments of full length */
