@@ -9,6 +9,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from tests.support.chromium import MISSING
+
 CHECK = Path(__file__).parents[1] / ".ci" / "check_tests.py"
 
 
@@ -39,6 +41,20 @@ def test_any_number_of_tests_may_lack_an_optional_package(check: ModuleType) -> 
 def test_the_reason_of_a_module_is_in_the_text_of_its_element(check: ModuleType) -> None:
     element = """<skipped message="collection skipped">('tests/x.py', 9, "Skipped: could not import 'PIL'")</skipped>"""
     assert report(check, element) == []
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        MISSING,
+        "needs Linux",
+        "needs several loopback addresses",
+        "there are no pseudo-terminals here",
+        "strace, which interrupts system calls, cannot be used here",
+    ],
+)
+def test_what_a_machine_may_lack_is_no_finding(check: ModuleType, reason: str) -> None:
+    assert report(check, f"<skipped message='{reason}'/>") == []
 
 
 def test_one_test_skipped_for_another_reason_is_a_finding(check: ModuleType) -> None:
