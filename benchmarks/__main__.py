@@ -5,7 +5,8 @@ PADDLE_1 and PADDLE_2 name (1.8.5 and 2.6), PyTorch by the one that TORCH names,
 random weights: latency in interleaved rounds, several executors at once, cold processes, starts of the command line,
 memory, networks of full size, training, growth of the cost; and which goals are met. A ratio is the median, over the
 rounds, of the time to that of the quickest peer of the same precision; `others` is the part of the processors that other
-programs used meanwhile. What is not run is said, with the reason. --keep writes the results into a folder, by date.
+programs used meanwhile. What is not run is said, with the reason. --keep writes the results into a folder, by date, each as
+soon as it is there, tables and plots at the end.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import datetime
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,55 +32,55 @@ from benchmarks.training_networks import NETWORKS as TRAINED
 from benchmarks.training_networks import ON_GPUS
 from fluidtool.cli.render import plain
 
-Part = Callable[[argparse.Namespace, Sequence[Engine]], list[Any]]
+Part = Callable[[argparse.Namespace, Sequence[Engine]], Iterable[Any]]
+SHOWN_ALONE = {"latency", "throughput"}  # parts each of whose results is a table
 
 
-# ---------------------------------------------------------------- the parts: each gives what is kept of it
-def latency_part(options: argparse.Namespace, present: Sequence[Engine]) -> list[Any]:
+# ---------------------------------------------------------------- the parts: each gives its results as they come
+def latency_part(options: argparse.Namespace, present: Sequence[Engine]) -> Iterable[Any]:
     cases = [case for case in CASES if case[0] in options.networks]
     settings = options.rounds, options.burst, options.threads
-    return [shown("latency", latency(case, options.models, present, *settings)) for case in cases]
+    return (latency(case, options.models, present, *settings) for case in cases)
 
 
-def throughput_part(options: argparse.Namespace, present: Sequence[Engine]) -> list[Any]:
+def throughput_part(options: argparse.Namespace, present: Sequence[Engine]) -> Iterable[Any]:
     if options.threads < 2:
         return absent("throughput", "one thread is one executor")
     names = [name for name in options.networks if name in COLD]
     settings = options.rounds, options.burst, options.threads
-    return [shown("throughput", throughput(name, options.models, present, *settings)) for name in names]
+    return (throughput(name, options.models, present, *settings) for name in names)
 
 
-def cold_part(options: argparse.Namespace, present: Sequence[Engine]) -> list[Any]:
+def cold_part(options: argparse.Namespace, present: Sequence[Engine]) -> Iterable[Any]:
     settings = options.cold, options.threads
-    found = [cold_processes(options.models, name, present, *settings) for name in options.networks if name in COLD]
-    return together("cold", found)
+    return (cold_processes(options.models, name, present, *settings) for name in options.networks if name in COLD)
 
 
-def starts_part(options: argparse.Namespace, present: Sequence[Engine]) -> list[Any]:
-    return together("starts", [command_line(options.cold)])
+def starts_part(options: argparse.Namespace, present: Sequence[Engine]) -> Iterable[Any]:
+    return map(command_line, (options.cold,))
 
 
-def full_part(options: argparse.Namespace, present: Sequence[Engine]) -> list[Any]:
+def full_part(options: argparse.Namespace, present: Sequence[Engine]) -> Iterable[Any]:
     if options.full_models is None:
         return absent("full-size networks", "--full-models names no folder of them")
     models = full_models.models(options.full_models)
     if not models:
         return absent("full-size networks", "the folder that --full-models names has none")
     settings = os.environ.get("PADDLE_1"), options.rounds, options.burst / 2, options.threads
-    return together("full", [full_models.compared(model, *settings) for model in models])
+    return (full_models.compared(model, *settings) for model in models)
 
 
-def training_part(options: argparse.Namespace, present: Sequence[Engine]) -> list[Any]:
+def training_part(options: argparse.Namespace, present: Sequence[Engine]) -> Iterable[Any]:
     others, missing = peers()
     for what, why in missing.items():
         absent(what, why)
     settings = options.rounds, options.burst, options.threads
-    return together("training", [trained(name, others, *settings) for name in options.trained]) if others else []
+    return (trained(name, others, *settings) for name in options.trained if others)
 
 
-def growth_part(options: argparse.Namespace, present: Sequence[Engine]) -> list[Any]:
+def growth_part(options: argparse.Namespace, present: Sequence[Engine]) -> Iterable[Any]:
     found = growth.curves(options.models, max(1, options.rounds // 3), options.burst / 4, options.networks)
-    return together("growth", [curve.as_json() for curve in found])
+    return (curve.as_json() for curve in found)
 
 
 PARTS: dict[str, Part] = {
@@ -93,17 +94,23 @@ PARTS: dict[str, Part] = {
 }
 
 
-def shown(part: str, one: Any) -> Any:
-    """Print the table of one result as soon as it is there."""
-    together(part, [one])
-    return one
+def measure(part: str, results: Iterable[Any]) -> Iterator[list[Any]]:
+    """Print the tables of a part, and give all of its results so far, each time that there is one more."""
+    found: list[Any] = []
+    try:
+        for one in results:
+            found.append(one)
+            if part in SHOWN_ALONE:
+                show(part, [one])
+            yield found
+    finally:  # also of a part that fails
+        if part not in SHOWN_ALONE:
+            show(part, found)
 
 
-def together(part: str, found: list[Any]) -> list[Any]:
-    """Print the tables of a part."""
+def show(part: str, found: list[Any]) -> None:
     for each in tables({part: found} if found else {}):
         print(plain(each), flush=True)
-    return found
 
 
 def absent(what: str, why: str) -> list[Any]:
@@ -183,7 +190,10 @@ def main(given: Sequence[str] | None = None) -> int:
     }
     for part, run in PARTS.items():
         if part in options.parts:
-            found |= {part: measured} if (measured := run(options, present)) else {}
+            for measured in measure(part, run(options, present)):
+                found[part] = measured
+                if options.keep is not None:
+                    keeping.keep_results(found, options.keep)
     if (goals := goals_table(found)).rows:
         print(plain(goals), flush=True)
     print(f"measured in {(time.monotonic() - start) / 60:.1f} minutes", file=sys.stderr)

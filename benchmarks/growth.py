@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -94,19 +94,17 @@ def repeated(model: Any, feeds: Mapping[str, Any]) -> Callable[[float], float]:
 
 
 # ---------------------------------------------------------------- the curves
-def curves(folder: Path, rounds: int, seconds: float, only: Sequence[str] = tuple(NETWORKS)) -> list[Curve]:
-    """The curves of these networks; models are built in `folder`."""
-    found = []
+def curves(folder: Path, rounds: int, seconds: float, only: Sequence[str] = tuple(NETWORKS)) -> Iterator[Curve]:
+    """The curves of these networks, as they are measured; models are built in `folder`."""
     for name in ("mobilenet_v1", "resnet50"):
         if name in only:
-            found.append(by_batch(folder, name, rounds, seconds))
+            yield by_batch(folder, name, rounds, seconds)
     if "bert_base" in only:
-        found.append(bert_by_length(folder, rounds, seconds))
+        yield bert_by_length(folder, rounds, seconds)
     if "lstm" in only:
-        found.append(lstm_by_length(folder, rounds, seconds))
+        yield lstm_by_length(folder, rounds, seconds)
     if "mobilenet_v1" in only:
-        found.append(by_executors(folder, rounds, seconds))
-    return found
+        yield by_executors(folder, rounds, seconds)
 
 
 def by_batch(folder: Path, name: str, rounds: int, seconds: float) -> Curve:

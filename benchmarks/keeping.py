@@ -18,9 +18,7 @@ PAGE = "README.md"
 
 def keep(found: Mapping[str, Any], folder: Path) -> list[Path]:
     """Write everything; returns the files. Without matplotlib (extra `plot`) there are no plots, and that is said."""
-    folder.mkdir(parents=True, exist_ok=True)
-    target = folder / f"{str(found['date'])[:16].replace(':', '')}.json"
-    target.write_text(json.dumps(found, indent=1) + "\n")
+    target = keep_results(found, folder)
     written = [target]
     if found.get("growth"):
         try:
@@ -31,6 +29,14 @@ def keep(found: Mapping[str, Any], folder: Path) -> list[Path]:
     page = folder / PAGE
     page.write_text(text(found, [path.name for path in written]))
     return [*written, page]
+
+
+def keep_results(found: Mapping[str, Any], folder: Path) -> Path:
+    """Write the results alone, by date, over those of fewer parts; returns the file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / f"{str(found['date'])[:16].replace(':', '')}.json"
+    target.write_text(json.dumps(found, indent=1) + "\n")
+    return target
 
 
 def keep_gpu(found: Mapping[str, Any], folder: Path) -> list[Path]:

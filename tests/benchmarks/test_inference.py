@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -236,6 +237,21 @@ def test_nothing_is_kept_unless_asked_for(
     monkeypatch.setattr(command.keeping, "keep", lambda *_: pytest.fail("kept"))
     assert command.main([*SHORT, "--models", str(lstm.parent), "--parts", "full"]) == 0
     assert list(tmp_path.iterdir()) == [] and capsys.readouterr().out == ""
+
+
+def test_results_of_before_a_failure_are_kept_and_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def two(*_: object) -> Iterator[dict[str, float]]:
+        yield {"run_seconds": 0.3, "numpy_seconds": 0.2, "ratio": 1.5}
+        raise RuntimeError("the second fails")
+
+    monkeypatch.setitem(command.PARTS, "starts", two)
+    with pytest.raises(RuntimeError, match="the second fails"):
+        command.main(["--parts", "starts", "--threads", "1", "--keep", str(tmp_path)])
+    [kept] = tmp_path.glob("*.json")
+    assert json.loads(kept.read_text())["starts"][0]["ratio"] == 1.5
+    assert "fluidtool run samples/digits" in capsys.readouterr().out
 
 
 def test_missing_peers_are_named_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
