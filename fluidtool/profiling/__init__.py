@@ -12,6 +12,7 @@ from fluidtool.profiling.machine import Peak, measure_peak
 from fluidtool.profiling.recorder import Event, Recorder
 from fluidtool.profiling.work import Work
 from fluidtool.records import dataclass
+from fluidtool.runtime.engines.native.engine import NativeEngine
 from fluidtool.runtime.engines.native.library import library as native_library
 
 
@@ -92,7 +93,7 @@ def profile(
     Model.run raises.
     """
     engine = model.executor.engine
-    library = native_library() if engine is not None else None
+    library = engine.library if isinstance(engine, NativeEngine) else native_library() if engine is not None else None
     device = model.executor.device
     peak = measure_peak(library, device)
     for _ in range(warmup):

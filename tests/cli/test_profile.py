@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from time import perf_counter
@@ -132,6 +133,18 @@ def test_the_peak_is_measured(there: bool) -> None:
     peak = measure_peak(native.library() if there else None)
     assert 1e8 < peak.flops < 1e14
     assert all(1e8 < speed < 1e13 for _, speed in peak.bandwidth)
+
+
+@built
+def test_pairs_of_bf16_are_compared_with_a_peak_of_their_own() -> None:
+    engine = native.library()
+    assert engine is not None
+    pairs = replace(engine, precision="bf16")
+    if not pairs.pairs:
+        pytest.skip("this processor has no instructions for pairs of bfloat16 numbers")
+    found = profile(fluidtool.load(DIGITS, precision="bf16"), random_feed(fluidtool.load(DIGITS)), repeat=1).peak
+    assert found.by.endswith("bf16 pairs")
+    assert measure_peak(pairs).flops > 0.7 * measure_peak(engine).flops  # as fast on some processors, twice on others
 
 
 @built

@@ -435,10 +435,13 @@ static void multiply_pairs(const ft_call *call, int64_t task, int64_t tasks) {
     const ft_multiply_pairs *s = &call->multiply_pairs;
     (void)tasks;
     const __m512bh ones = (__m512bh)(__m512i)((veci){} + 0x3f803f80);
-    vec sums[PEAK_SUMS], total = ALL(0);
+    vec sums[PEAK_SUMS], total = ALL(0); /* in registers only if all loops over them are unrolled */
+#pragma GCC unroll 16
     for (int i = 0; i < PEAK_SUMS; i++) sums[i] = ALL(i);
     for (int64_t round = 0; round < s->rounds; round++)
+#pragma GCC unroll 16
         for (int i = 0; i < PEAK_SUMS; i++) sums[i] = (vec)_mm512_dpbf16_ps((__m512)sums[i], ones, ones);
+#pragma GCC unroll 16
     for (int i = 0; i < PEAK_SUMS; i++) total += sums[i];
     STORE(s->out + task * VL, total);
 }
