@@ -3,10 +3,10 @@
 fluidtool beside every peer that is here - ONNX Runtime and OpenVINO of this interpreter, Paddle by the interpreters that
 PADDLE_1 and PADDLE_2 name (1.8.5 and 2.6), PyTorch by the one that TORCH names, or this one - on models built here, with
 random weights: latency in interleaved rounds, several executors at once, cold processes, starts of the command line,
-memory, networks of full size, training, growth of the cost; and which goals are met. A ratio is the median, over the
-rounds, of the time to that of the quickest peer of the same precision; `others` is the part of the processors that other
-programs used meanwhile. What is not run is said, with the reason. --keep writes the results into a folder, by date, each as
-soon as it is there, tables and plots at the end.
+memory, what kernels reach of the processor's limits, networks of full size, training, growth of the cost; and which goals
+are met. A ratio is the median, over the rounds, of the time to that of the quickest peer of the same precision; `others` is
+the part of the processors that other programs used meanwhile. What is not run is said, with the reason. --keep writes the
+results into a folder, by date, each as soon as it is there, tables and plots at the end.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import full_models, gpu_rows, growth, keeping
-from benchmarks.engines import engines, machine, processors
+from benchmarks import full_models, gpu_rows, growth, keeping, limits
+from benchmarks.engines import absence_of_native, engines, machine, processors
 from benchmarks.inference_networks import NETWORKS, write
 from benchmarks.latency import CASES, COLD, cold_processes, latency, throughput
 from benchmarks.rounds import ROOT, Engine
@@ -60,6 +60,13 @@ def starts_part(options: argparse.Namespace, present: Sequence[Engine]) -> Itera
     return map(command_line, (options.cold,))
 
 
+def limits_part(options: argparse.Namespace, present: Sequence[Engine]) -> Iterable[Any]:
+    if why := absence_of_native():
+        return absent("limits", why)
+    cases = [case for case in limits.CASES if case[0] in options.networks]
+    return (limits.limits(*case, options.models, runs=10 * options.rounds) for case in cases)
+
+
 def full_part(options: argparse.Namespace, present: Sequence[Engine]) -> Iterable[Any]:
     if options.full_models is None:
         return absent("full-size networks", "--full-models names no folder of them")
@@ -88,6 +95,7 @@ PARTS: dict[str, Part] = {
     "throughput": throughput_part,
     "cold": cold_part,
     "starts": starts_part,
+    "limits": limits_part,
     "full": full_part,
     "training": training_part,
     "growth": growth_part,
@@ -179,7 +187,7 @@ def main(given: Sequence[str] | None = None) -> int:
     present, missing = engines(options.peers)
     for name, why in missing.items():
         absent(name, why)
-    if {"latency", "throughput", "cold"} & set(options.parts):
+    if {"latency", "throughput", "cold", "limits"} & set(options.parts):
         for name in options.networks:
             write(NETWORKS[name], options.models / name)
     found: dict[str, Any] = {

@@ -19,6 +19,8 @@ def tables(found: Found) -> Iterator[Table]:
     if "cold" in found:
         yield cold_table(found["cold"])
     yield from map(starts_table, found.get("starts", ()))
+    if "limits" in found:
+        yield limits_table(found["limits"])
     if "full" in found:
         yield full_table(found["full"])
     if "training" in found:
@@ -67,6 +69,32 @@ def starts_table(found: Found) -> Table:
     out.add(f"{found['ratio']:.2f}", "fluidtool run samples/digits", f"{found['run_seconds']:.3f}")
     out.add("1.00", 'python -c "import numpy"', f"{found['numpy_seconds']:.3f}")
     return out
+
+
+def limits_table(rows: list[Found]) -> Table:
+    """Kernel calls beside the measured peak and bandwidth: what they reach, and the part of the run that they take."""
+    columns = ("precision", ">ms", ">at the limit", ">reached", ">products", ">of the time", ">moves", ">of the time")
+    out = table("How much of the processor's limits is reached", "network", *columns)
+    for each in rows:
+        kinds, watched = each["kinds"].values(), each["watched"]
+        at_limit = sum(kind["at_limit"] for kind in kinds)
+        out.add(
+            f"{NETWORKS[each['network']].title}, batch {each['batch']}",
+            each["precision"],
+            number(each["milliseconds"]),
+            number(at_limit),
+            _percent(at_limit, each["milliseconds"]),
+            *(
+                _percent(part, whole)
+                for kind in kinds
+                for part, whole in ((kind["at_limit"], kind["milliseconds"]), (kind["milliseconds"], watched))
+            ),
+        )
+    return out
+
+
+def _percent(part: float, whole: float) -> str:
+    return f"{100 * part / whole:.0f} %" if whole else "-"
 
 
 def gpu_tables(rows: list[Found]) -> Iterator[Table]:
