@@ -197,7 +197,7 @@ def _check(ctx: OpContext | InferContext, x: Any, boxes: Any, labels: Any, score
     for slot, value in (("GTLabel", labels), ("GTScore", scores)):
         if not (value is None or fits(value.shape, boxes.shape[:2])):
             raise ctx.error(
-                f"input {slot} must be (N, B) as GTBox {shape_text(boxes.shape)}, found shape {getattr(value, 'shape', None)}"
+                f"input {slot} must be (N, B) as GTBox {shape_text(boxes.shape)}, found shape {shape_text(value.shape)}"
             )
 
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import tempfile
 from collections.abc import Callable, Mapping
@@ -83,6 +84,7 @@ def text(found: Budgets) -> str:
 
 def main() -> None:
     """Write the file."""
+    argparse.ArgumentParser(prog="python -m tests.gpu.budgets", description=__doc__).parse_args()
     FILE.write_text(text(measured()))
 
 
