@@ -63,7 +63,7 @@ def card_size(node: Node, extra: str = "") -> tuple[float, float]:
     lines = [*node.lines, *([extra] if extra else [])]
     if node.is_value:
         text = sum(width_of(line, LINE_SIZE) + 8 for line in lines)
-        return round(width_of(node.title, LINE_SIZE + 1) + text + 2 * PAD, 1), PILL
+        return round(width_of(node.title, LINE_SIZE + 1, bold=True) + text + 2 * PAD, 1), PILL
     mark = (18 if node.inner else 0) + (10 + width_of(node.number, LINE_SIZE) if node.number else 0)
     wide = max([width_of(node.title, TITLE_SIZE, bold=True) + mark, *(width_of(line, LINE_SIZE) for line in lines)])
     return round(max(wide + 2 * PAD, LEAST), 1), HEAD + ROW * len(lines) + (4 if lines else 0)

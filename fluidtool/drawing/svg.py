@@ -79,7 +79,7 @@ def _card(box: Box, mark: Mark | None) -> Iterator[str]:
     lines = [*node.lines, *([mark.text] if mark else [])]
     if node.is_value:
         yield f'<text class="title" x="{_n(PAD)}" y="18.5">{xml(node.title)}</text>'
-        x = PAD + width_of(node.title, LINE_SIZE + 1) + 8
+        x = PAD + width_of(node.title, LINE_SIZE + 1, bold=True) + 8
         for line in lines:
             yield f'<text class="more" x="{_n(x)}" y="18.5">{xml(line)}</text>'
     else:
