@@ -156,7 +156,7 @@ class Recorder:
             self._regions += 1
             number = self._within.region = self._regions
             self._engine = "native"
-            for position, own in enumerate(seconds.tolist()):
+            for position, own in zip(_items(compiled, len(seconds)), seconds.tolist(), strict=True):
                 self.seconds[number, position] += own
             if self.details:
                 self._describe_kernel_calls(number, compiled, seconds, end - took)
@@ -170,14 +170,15 @@ class Recorder:
         works = step_works(compiled.kernel_calls)
         views = [kernel_call_view(kernel_call, compiled.library.width) for kernel_call in compiled.kernel_calls]
         producers = _producers(self._within.operators, [view.result for view in views])
-        for position, (shown, work, op) in enumerate(zip(views, works, producers, strict=True)):
+        items = _items(compiled, len(views))
+        for position, (item, shown, work, op) in enumerate(zip(items, views, works, producers, strict=True)):
             name = f"{shown.kernel} {shown.computes}" if not shown.result else shown.computes or shown.kernel
             where = (None, None) if op is None else (op.block.idx, self._position(op))
             what = What(name, shown.kernel, "native", number, shown.result, tuple(shown.shape), *where)
             own = float(seconds[position])
-            self._add((number, position), what, work)
+            self._add((number, item), what, work)
             self._event(name, "native", start, own, what.shape)
-            self._remember((number, position), start, outside + alive[position])
+            self._remember((number, item), start, outside + alive[position])
             start += own
 
     def calls(self, engine: str, made: Sequence[MadeCall], seconds: Sequence[float]) -> None:
@@ -290,6 +291,12 @@ def _persists(op: Any, name: str) -> bool:
 def _size(value: Any) -> int:
     array = array_of(value) if isinstance(value, LoDTensor) else value
     return int(getattr(array, "nbytes", 0))
+
+
+def _items(compiled: NativeRegion, count: int) -> list[int]:
+    """By kernel call the position of its item: calls that do the same for other images of a batch are one."""
+    positions = {id(call): position for position, call in enumerate(compiled.kernel_calls)}
+    return [positions[id(call.repeats or call)] for call in compiled.kernel_calls] or list(range(count))
 
 
 def _alive_in_arena(compiled: NativeRegion) -> list[int]:

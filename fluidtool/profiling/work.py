@@ -104,10 +104,14 @@ def step_works(kernel_calls: Iterable[KernelCall]) -> list[Work]:
     """Of each kernel call of a region. What a computation multiplies counts for the first of its steps that does not only move."""
     found: list[Work] = []
     counted: set[int] = set()
+    works: dict[int, Work] = {}
     for kernel_call in kernel_calls:
         node = kernel_call.node
+        if kernel_call.repeats is not None:
+            found.append(works[id(kernel_call.repeats)])
+            continue
         if node is None or _moves(kernel_call, node):
-            found.append(Work(0, _moved(kernel_call)))
+            found.append(works.setdefault(id(kernel_call), Work(0, _moved(kernel_call))))
             continue
         multiply_adds = 0 if id(node) in counted else node.multiply_adds
         arguments = kernel_call.arguments
@@ -116,7 +120,7 @@ def step_works(kernel_calls: Iterable[KernelCall]) -> list[Work]:
             multiply_adds = node.multiply_adds * arguments.count // windows
         counted.add(id(node))
         spared = 2 * prod(node.attrs["weights"].shape) if is_narrow(kernel_call) else 0
-        found.append(Work(multiply_adds, node_bytes(node) - spared))
+        found.append(works.setdefault(id(kernel_call), Work(multiply_adds, node_bytes(node) - spared)))
     return found
 
 

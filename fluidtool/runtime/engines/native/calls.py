@@ -10,13 +10,17 @@ from fluidtool.runtime.graph.ir import NONE, Activation, Node
 
 @dataclass(slots=True)
 class KernelCall:
-    """A kernel and its arguments; `node` requested it, and its layout is `blocked`, or strided."""
+    """A kernel and its arguments; `node` requested it, and its layout is `blocked`, or strided.
+
+    `repeats`: the call that does the same for the first images of a batch.
+    """
 
     arguments: Arguments[Pointer]
     tasks: int = 1
     activation: Activation = NONE
     node: Node | None = None
     blocked: bool = False
+    repeats: KernelCall | None = None
 
     @property
     def kind(self) -> Kind:

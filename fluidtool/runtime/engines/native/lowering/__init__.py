@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import import_module
 
 from fluidtool.records import dataclass
@@ -9,6 +10,7 @@ from fluidtool.runtime.engines.native.calls import KernelCall
 from fluidtool.runtime.engines.native.constants import Packed
 from fluidtool.runtime.engines.native.layouts import NO_HALO, Buffer, Halo, Plain, joined, row_major
 from fluidtool.runtime.engines.native.library import Library
+from fluidtool.runtime.engines.native.lowering import microbatches
 from fluidtool.runtime.engines.native.lowering.channels import parts_of_wholes, share_halos
 from fluidtool.runtime.engines.native.lowering.convolution import needs_halo, reach
 from fluidtool.runtime.engines.native.lowering.image_sums import join_image_sums
@@ -19,7 +21,7 @@ from fluidtool.runtime.engines.native.lowering.products import prefetch
 from fluidtool.runtime.engines.native.lowering.transposed import join_transposed, needed_halo
 from fluidtool.runtime.engines.native.lowering.values import LOWER, Lowering
 from fluidtool.runtime.graph.importers.registry import need
-from fluidtool.runtime.graph.ir import Graph, UnsupportedError, Value, operands
+from fluidtool.runtime.graph.ir import Graph, Node, UnsupportedError, Value, operands
 
 PARTS = (
     "convolution", "depthwise", "products", "attention", "elementwise", "rows", "moves", "sequences", "training",
@@ -58,7 +60,31 @@ def lower(graph: Graph, library: Library, packed: Packed | None = None) -> Lower
     inputs = [Buffer(value.floats, "input") for value in graph.inputs]
     for value, buffer in zip(graph.inputs, inputs, strict=True):
         low.plains[value] = Plain(buffer, 0, row_major(value.shape))
-    for node in graph.nodes:
+    micro = microbatches.microbatches(graph, library, whole)
+    if micro is None:
+        lower_nodes(low, graph.nodes)
+    else:
+        microbatches.begin(low, micro)
+        lower_nodes(low, micro.nodes)
+        microbatches.repeat(low, micro)
+        lower_nodes(low, graph.nodes[len(micro.nodes) :])
+    prefetch(low.calls.made, library.width)
+    outputs: dict[Buffer, None] = {}
+    for value in graph.outputs:
+        place = low.contiguous(value)
+        buffer = place.buffer
+        if buffer.role != "output" or place.offset or buffer.size != value.floats or buffer in outputs:
+            need(not value.integer, "integers that are moved")
+            buffer = Buffer(value.floats, "output")
+            low.calls.copy(place, Plain(buffer, 0, row_major(value.shape)), value.shape)
+        outputs[buffer] = None
+    return Lowered(low.calls.made, inputs, list(outputs), low.offsets, low.packing.floats)
+
+
+def lower_nodes(low: Lowering, nodes: Sequence[Node]) -> None:
+    """Add the calls of nodes, in order. Raises UnsupportedError."""
+    library = low.library
+    for node in nodes:
         low.operands = tuple(operands(node))
         for value in low.operands:
             low.left[value] -= 1
@@ -71,17 +97,6 @@ def lower(graph: Graph, library: Library, packed: Packed | None = None) -> Lower
             raise
         for kernel_call in low.calls.made[before:]:
             kernel_call.node, kernel_call.blocked = node, node.output in low.blockeds
-    prefetch(low.calls.made, library.width)
-    outputs: dict[Buffer, None] = {}
-    for value in graph.outputs:
-        place = low.contiguous(value)
-        buffer = place.buffer
-        if buffer.role != "output" or place.offset or buffer.size != value.floats or buffer in outputs:
-            need(not value.integer, "integers that are moved")
-            buffer = Buffer(value.floats, "output")
-            low.calls.copy(place, Plain(buffer, 0, row_major(value.shape)), value.shape)
-        outputs[buffer] = None
-    return Lowered(low.calls.made, inputs, list(outputs), low.offsets, low.packing.floats)
 
 
 def needed_halos(graph: Graph, library: Library) -> dict[Value, Halo]:
