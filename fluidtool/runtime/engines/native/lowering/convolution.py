@@ -21,7 +21,7 @@ from fluidtool.runtime.graph.importers.registry import need
 from fluidtool.runtime.graph.ir import Node, Shape
 
 PART_BYTES = 200_000  # of an image that a part traverses repeatedly: they stay in the L2 cache
-NEAR_BYTES = 4  # of weights for each of an image, up to which threads rather share out the image than the weights
+NEAR_BYTES = 2  # of weights for each of an image, up to which threads rather share out the image than the weights
 FAR_BYTES = (
     700_000  # of weights, from which on they are beyond the L2 cache: threads rather share them out than the image
 )

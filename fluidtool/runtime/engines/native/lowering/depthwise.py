@@ -25,6 +25,8 @@ from fluidtool.runtime.engines.native.lowering.values import Lowering, conv_outp
 from fluidtool.runtime.graph.importers.registry import need
 from fluidtool.runtime.graph.ir import Node
 
+WHOLE_BYTES = 450_000  # of an image, up to which it is shared out by channels if it has many
+
 
 @lowers("conv")
 def _conv(low: Lowering, node: Node) -> None:
@@ -51,7 +53,7 @@ def _depthwise(low: Lowering, node: Node) -> None:
     images, _, *size = node.output.shape
     top, left, *_ = attrs["pads"]
     pixels = image_pixels(low, node, source, out or source)
-    parts = min(size[0], low.library.threads) if images < low.library.threads else 1
+    parts = _row_parts(low, node, blocks)
     arguments = abi.Depthwise(
         source=(source.buffer, source.origin), weights=(packed, 0), bias=None if bias is None else (bias, 0),
         out=None if out is None else (out.buffer, out.origin), residual=residual_of(low, node),
@@ -66,6 +68,16 @@ def _depthwise(low: Lowering, node: Node) -> None:
     )  # fmt: skip
     tasks = low.calls.task_count(prod(node.output.shape) * rows * columns, images * blocks * parts)
     low.calls.add(arguments, tasks, node.activation)
+
+
+def _row_parts(low: Lowering, node: Node, blocks: int) -> int:
+    """Into how many parts the rows of an image are cut: none, where threads rather have channels of their own, as those of the
+    convolutions beside it (NEAR_BYTES).
+    """
+    images, _, *size = node.output.shape
+    threads = low.library.threads
+    small = blocks >= 8 * threads and 4 * prod(node.inputs[0].shape[1:]) <= WHOLE_BYTES
+    return 1 if images >= threads or small else min(size[0], threads)
 
 
 @lowers("affine")
