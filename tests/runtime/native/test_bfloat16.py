@@ -189,6 +189,35 @@ def test_weights_of_products_take_half_the_memory() -> None:
     assert sizes == [4 * 64 * 96, 2 * 64 * 96]
 
 
+# ---------------------------------------------------------------- pictures of three channels
+@few
+@given(st.data())
+def test_picture(data: st.DataObject) -> None:
+    draw, net = data.draw, Net()
+    window, strides = ([draw(st.integers(1, 7)), draw(st.integers(2, 7))], [draw(st.integers(1, 3)) for _ in range(2)])
+    pads = [draw(st.integers(0, size // 2)) for size in window]
+    x = net.data(draw(st.integers(1, 3)), 3, draw(st.integers(8, 20)), draw(st.integers(8, 40)))
+    w = net.parameter(draw(st.integers(1, 40)), 3, *window)
+    y = net.conv(x, w, strides=strides, paddings=pads, dilations=[draw(st.integers(1, 1 + 6 // window[0])), 1])
+    check(net, [w], net.op("relu", "Out", {"X": y}), inputs=[x], scale=5)
+
+
+def test_a_picture_that_is_read_twice() -> None:
+    net = Net()
+    x, wide, high = net.data(2, 3, 19, 23), net.parameter(8, 3, 3, 7), net.parameter(24, 3, 5, 2)
+    a, b = net.conv(x, wide, paddings=[1, 3]), net.conv(x, high, paddings=[2, 1], strides=[2, 1])
+    check(net, [wide, high], a, b, inputs=[x], scale=5)
+
+
+def test_what_is_no_number_stays_in_its_picture() -> None:
+    net = Net()
+    x = net.random.standard_normal((2, 3, 16, 16)).astype(np.float32)
+    x[1] = np.nan
+    w = net.parameter(16, 3, 3, 3)
+    (y,) = run(net, net.conv(net.data(of=x), w, paddings=[1, 1]))
+    assert np.isfinite(y[0]).all() and np.isnan(y[1]).all()
+
+
 # ---------------------------------------------------------------- convolutions
 @few
 @given(st.data())
@@ -588,7 +617,7 @@ def test_nothing_is_left_to_numpy_or_to_float32_where_pairs_are() -> None:
     if not by_pairs():
         pytest.skip("this processor has no AVX512-BF16")
     net = Net()
-    x, filters = net.data(1, 3, 9, 9), net.parameter(20, 3, 3, 3)
+    x, filters = net.data(1, 4, 9, 9), net.parameter(20, 4, 3, 3)
     y = net.op("relu", "Out", {"X": net.conv(x, filters)})
     run(net, net.op("mul", "Out", {"X": y, "Y": net.parameter(20 * 49, 10)}))
     kinds = [kernel_call.kind.name for kernel_call in compiled_of(net).kernel_calls]

@@ -636,7 +636,8 @@ def _copy(s: abi.Copy[Pointer], on: Setting) -> Touched:
 @touches(abi.Narrow)
 def _narrow(s: abi.Narrow[Pointer], on: Setting) -> Touched:
     last = s.channels - (s.blocks - 1) * s.lanes
-    need(s.lanes > 0 and s.lanes % 2 == 0 and 0 < last <= s.lanes, "lanes for channels")
+    planes = s.lanes == s.channels == 3 and s.source_pixel == 1  # the kernel has a loop for these
+    need(s.lanes > 0 and (s.lanes % 2 == 0 or planes) and 0 < last <= s.lanes, "lanes for channels")
     images, rows, columns = (s.images, s.source_image), (s.rows, s.source_row), (s.columns, s.source_pixel)
     whole, rest = _lanes_read(s, s.lanes, on.width), _lanes_read(s, last, on.width)
     low, high = span(0, images, rows, columns, (s.blocks - 1, s.source_block))

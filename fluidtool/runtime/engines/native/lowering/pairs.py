@@ -37,6 +37,7 @@ from fluidtool.runtime.engines.native.lowering.convolution import (
 )
 from fluidtool.runtime.engines.native.lowering.packing import padded_bias
 from fluidtool.runtime.engines.native.lowering.phases import is_narrow, phases, tap_segments
+from fluidtool.runtime.engines.native.lowering.pictures import by_rows, place_of_picture, reads_picture
 from fluidtool.runtime.engines.native.lowering.values import Lowering, conv_output
 from fluidtool.runtime.graph.ir import Graph, Node, Shape, Value
 from fluidtool.runtime.graph.weights import matrices
@@ -169,7 +170,13 @@ def half(low: Lowering, value: Value, form: Shape, whole: bool = False) -> Block
     lanes = block_lanes(low, value, form)
     if not whole and blocked is None and len(form) == 4:
         lanes = min(lanes, channels + channels % 2)
-    apart = low.width
+    return narrowed(low, value, new_half(low, value, form, lanes), form)
+
+
+def narrowed(low: Lowering, value: Value, place: Blocked, form: Shape) -> Blocked:
+    """The place, after a call that makes halves there of a value's floats."""
+    channels, blocked = place.shape[1], low.blockeds.get(value) if len(form) == 4 else None
+    lanes, apart = place.lanes, low.width
     if blocked is not None:
         source, start, apart = blocked.buffer, blocked.origin, blocked.block
         strides = (blocked.image, lanes // low.width * blocked.block, blocked.row, blocked.lanes, 1)
@@ -181,7 +188,6 @@ def half(low: Lowering, value: Value, form: Shape, whole: bool = False) -> Block
             strides = (image, lanes * channel, row, column, channel)
         else:
             strides = (0, lanes, 0, channels, 1)
-    place = new_half(low, value, form, lanes)
     images, _, rows, columns = place.shape
     of_image, of_block, of_row, of_pixel, of_channel = strides
     arguments = abi.Narrow(
@@ -191,6 +197,14 @@ def half(low: Lowering, value: Value, form: Shape, whole: bool = False) -> Block
         source_half=apart,
     )  # fmt: skip
     low.calls.add(arguments, low.calls.task_count(place.size, images * place.blocks * rows))
+    return place
+
+
+def _picture(low: Lowering, value: Value) -> Blocked:
+    """The place of a picture, which is put there once."""
+    place = low.pictures.get(value)
+    if place is None:
+        place = low.pictures[value] = narrowed(low, value, place_of_picture(low, value), value.shape)
     return place
 
 
@@ -231,8 +245,14 @@ def floats_wanted(low: Lowering, node: Node) -> bool:
 def _convolution(low: Lowering, node: Node) -> None:
     node = replace(node, attrs=join_groups(low, node.attrs))
     x, attrs, groups = node.inputs[0], node.attrs, node.attrs["groups"]
-    source = half(low, x, x.shape, groups > 1)
     x_bytes, sorted_by = _traversed(node), (1, 1)
+    rows = None
+    if reads_picture(low, node):
+        source = _picture(low, x)
+        node, rows = by_rows(node, source)
+        attrs = node.attrs
+    else:
+        source = half(low, x, x.shape, groups > 1)
     if source.by_block and attrs["strides"] != (1, 1):
         if attrs["weights"].shape[2:] == (1, 1) and not any(attrs["pads"]):
             source = subsampled(low, node, source)
@@ -250,9 +270,13 @@ def _convolution(low: Lowering, node: Node) -> None:
     count, inner, *window = attrs["weights"].shape
     blocks = -(-(count // groups) // low.width)
     inner += inner % 2
-    table = segments(attrs, inner, source) if sorted_by == (1, 1) else tap_segments(attrs, inner, source, sorted_by)
-    offsets, lengths = table
-    packed = _pack_filters(low, attrs, source.lanes)
+    if rows is not None:
+        offsets, lengths = rows
+    elif sorted_by == (1, 1):
+        offsets, lengths = segments(attrs, inner, source)
+    else:
+        offsets, lengths = tap_segments(attrs, inner, source, sorted_by)
+    packed = _pack_filters(low, attrs, source.lanes if rows is None else lengths[0])
     pixels = image_pixels(low, whole, source, out or place or source)
     if all(each is None or each.row == pixels.columns * each.lanes for each in (place, added)):
         pixels = flattened(pixels, whole)

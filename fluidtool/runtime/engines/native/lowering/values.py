@@ -60,6 +60,7 @@ class Lowering:
     halves: dict[tuple[Value, Shape], Blocked] = field(default_factory=dict)
     half_uses: Counter[tuple[Value, Shape]] = field(default_factory=Counter)
     half_halos: dict[Value, Halo] = field(default_factory=dict)
+    pictures: dict[Value, Blocked] = field(default_factory=dict)
     half_groups: frozenset[Value] = frozenset()
     half_pools: frozenset[Value] = frozenset()
     bytes: dict[tuple[Value, Shape], Bytes] = field(default_factory=dict)

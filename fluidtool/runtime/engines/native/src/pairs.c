@@ -298,20 +298,27 @@ INLINE words rounded_words(vec value) {
 /* Two vectors of floats -> words with a half of the first below and one of the second above. */
 INLINE words words_of(vec low, vec high) { return rounded_words(low) >> 16 | (rounded_words(high) & 0xffff0000); }
 
-/* A row of an image of three or four channels, planes of floats, to pixels of four halves. */
+/* Of words with two halves of 8 pixels of four channels: the channels that there are, for `count` pixels. */
+INLINE void put_pixels(bf16 *y, __m512i pixels, int64_t lanes, int64_t count) {
+    static const int16_t of_three[32] = {0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, 16, 17, 18, 20, 21, 22, 24, 25, 26, 28, 29, 30};
+    if (count <= 0) return;
+    if (lanes == 3) pixels = _mm512_permutexvar_epi16(_mm512_loadu_si512(of_three), pixels);
+    const int64_t halves = lanes * (count < VL / 2 ? count : VL / 2);
+    _mm512_mask_storeu_epi16(y, (__mmask32)(0xffffffff >> (32 - halves)), pixels);
+}
+
+/* A row of an image of three or four channels, planes of floats, to pixels of three or four halves. */
 static void narrow_planes(const float *x, bf16 *y, const ft_narrow *s, int64_t channels) {
     const __m512i low = _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
     const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
-    for (int64_t column = 0; column < s->columns; column += VL, x += VL, y += 4 * VL) {
+    for (int64_t column = 0; column < s->columns; column += VL, x += VL, y += s->lanes * VL) {
         const int64_t count = s->columns - column < VL ? s->columns - column : VL;
         const vec third = take(x + 2 * s->source_channel, count),
                   fourth = channels < 4 ? ALL(0) : take(x + 3 * s->source_channel, count);
         const __m512i first = (__m512i)words_of(take(x, count), take(x + s->source_channel, count)),
                       second = (__m512i)words_of(third, fourth);
-        const __mmask16 half = (__mmask16)(count < VL / 2 ? (1 << 2 * count) - 1 : 0xffff),
-                        rest = (__mmask16)(count < VL / 2 ? 0 : (1 << 2 * (count - VL / 2)) - 1);
-        _mm512_mask_storeu_epi32(y, half, _mm512_permutex2var_epi32(first, low, second));
-        _mm512_mask_storeu_epi32(y + 2 * VL, rest, _mm512_permutex2var_epi32(first, high, second));
+        put_pixels(y, _mm512_permutex2var_epi32(first, low, second), s->lanes, count);
+        put_pixels(y + s->lanes * (VL / 2), _mm512_permutex2var_epi32(first, high, second), s->lanes, count - VL / 2);
     }
 }
 
@@ -345,7 +352,7 @@ static void narrow(const ft_call *call, int64_t task, int64_t tasks) {
             for (int64_t column = 0; column < s->columns; column++, x += s->source_pixel)
                 for (int64_t lane = 0; lane < s->lanes; lane += VL, y += VL)
                     store_halves(y, lane < channels ? take(x + lane / VL * s->source_half, channels - lane) : ALL(0));
-        else if (s->lanes == 4 && channels > 2 && s->source_pixel == 1) narrow_planes(x, y, s, channels);
+        else if ((s->lanes == 3 || s->lanes == 4) && channels > 2 && s->source_pixel == 1) narrow_planes(x, y, s, channels);
         else narrow_apart(x, y, s, channels);
     }
 }
