@@ -36,7 +36,9 @@ MOVES = frozenset({"view", "transpose", "slice"})
 DEEPEST = 64  # nodes that follow each other within one kernel, which is written by functions that call each other
 WITHIN = MOVES | {"unary", "binary", "affine", "concat", "stack", "formula"}
 """What may be computed within its reader: without reading anything at an index that it looks up."""
-ROWS = frozenset({"softmax", "log_softmax", "softmax_dropped", "softmax_gradient", "layer_norm", "reduce", "sums"})
+ROWS = frozenset(
+    {"softmax", "log_softmax", "softmax_dropped", "softmax_gradient", "layer_norm", "reduce", "sums", "extremes"}
+)
 """Nodes that read an element two or three times."""
 NARROW = frozenset(EXPRESSIONS) | {
     "softmax", "softmax_axis", "layer_norm", "group_norm", "pool", "product", "matmul", "attention", "conv", "interpolate",

@@ -9,6 +9,7 @@ from typing import Any
 from fluidtool.ir import Operator
 from fluidtool.runtime.engines.cuda.training.building import STEP_IMPORTERS, Rows, StepBuilder, imports_step
 from fluidtool.runtime.graph.importers.convolution import Windows, windows_of
+from fluidtool.runtime.graph.importers.reductions import HOW
 from fluidtool.runtime.graph.importers.registry import IMPORTERS, need
 from fluidtool.runtime.graph.ir import Shape, Value
 
@@ -16,7 +17,7 @@ Attrs = Mapping[str, Any]
 SHARED = (
     "elementwise_add", "elementwise_sub", "elementwise_mul", "elementwise_div", "elementwise_max", "elementwise_min",
     "relu", "relu6", "sigmoid", "tanh", "gelu", "leaky_relu", "hard_swish", "swish", "exp", "sqrt", "square", "hard_sigmoid",
-    "softsign", "abs", "clip", "scale", "reduce_max", "reduce_min", "softmax", "assign", "stack",
+    "softsign", "abs", "clip", "scale", "softmax", "assign", "stack",
 )  # fmt: skip
 """Operators that are imported as in inference: they have no parameters."""
 SHAPED = ("reshape2", "transpose2", "squeeze2", "unsqueeze2", "flatten2", "reshape", "transpose")
@@ -151,13 +152,16 @@ def _mean(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     b.put(op, "Out", b.formula(f"a * {literal(1 / prod(x.shape))}", total, shape=(1,)))
 
 
-@imports_step("reduce_sum", "reduce_mean")
+EXTREMES = ("reduce_max", "reduce_min")
+
+
+@imports_step("reduce_sum", "reduce_mean", "reduce_max", "reduce_min")
 def _reduce(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     x = b.get(op, "X")
     axes = reduced_axes(attrs, len(x.shape))
     need(attrs.get("out_dtype", -1) < 0, "a result of another type")
     kept = [axis for axis in range(len(x.shape)) if axis not in axes]
-    total = b.sums(x, kept)
+    total = b.extremes(x, kept, HOW[op.type]) if op.type in EXTREMES else b.sums(x, kept)
     if op.type == "reduce_mean":
         total = b.formula(f"a / {literal(prod(x.shape) // prod(total.shape))}", total)
     wide = [1 if axis in axes else size for axis, size in enumerate(x.shape)]

@@ -138,6 +138,16 @@ def _reduced_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     b.put(op, "X@GRAD", b.formula(f"a / {literal(count)}", b.view(grad, wide), shape=shape))
 
 
+@imports_step("reduce_max_grad", "reduce_min_grad")
+def _extreme_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    """All elements that are the extreme get the whole gradient, as in Paddle (MaxOrMinGradFunctor of reduce_min_max_op.h)."""
+    x, out, grad = b.get(op, "X"), b.get(op, "Out"), b.get(op, "Out@GRAD")
+    axes = reduced_axes(attrs, len(x.shape))
+    wide = tuple(1 if axis in axes else size for axis, size in enumerate(x.shape))
+    need(prod(wide) == prod(grad.shape) == prod(out.shape), "a gradient that does not fit")
+    b.put(op, "X@GRAD", b.formula("(b == c ? a : 0.0f)", b.view(grad, wide), x, b.view(out, wide), shape=x.shape))
+
+
 @imports_step("reshape2_grad", "squeeze2_grad", "unsqueeze2_grad", "flatten2_grad")
 def _reshaped_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     shape, grad = b.shape_of(op, "XShape"), b.get(op, "Out@GRAD")
