@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fluidtool.runtime.engines.cuda import decoding  # noqa: F401  (what lowers best paths)
-from fluidtool.runtime.engines.cuda.calls import Buffer, Place
+from fluidtool.runtime.engines.cuda.calls import Buffer, Place, channels_last, row_major
 from fluidtool.runtime.engines.cuda.training import ctc, kernels, structured  # noqa: F401  (what lowers losses)
 from fluidtool.runtime.graph.ir import Node, Value
 from fluidtool.runtime.graph.sequence_runs import Runs, by_time, of_lod, padded
@@ -310,3 +310,50 @@ def test_labels_without_places(sizes: list[int], classes: int, is_padded: bool) 
     found, _ = several(given, nodes, outs)
     for number, (a, b) in enumerate(zip(found, wanted, strict=True)):
         near(a, b, 1e-3 if number % 2 else 5e-5)
+
+
+# ---------------------------------------------------------------- images and volumes
+SIZES_OF_IMAGES = st.tuples(
+    st.sampled_from([1, 2]), st.sampled_from([1, 3, 8]), *(st.sampled_from([1, 2, 5, 8]),) * 3
+)  # batch, channels, depth, rows, columns
+WINDOW = st.tuples(st.integers(1, 4), st.integers(1, 3), st.integers(0, 3))  # size, stride, pad
+LAYOUTS = pytest.mark.parametrize("lies", [row_major, channels_last])
+
+
+def doubled(x: Value, array: Array, lies: Any) -> tuple[Node, Place, Array]:
+    """Twice an image, kept in memory as it lies itself; where that is; its numbers, many of which are equal."""
+    return binary(x, x), Place(Buffer(x.floats, "input"), lies(x.shape)), 2 * np.rint(array)
+
+
+def pooled_sizes(sizes: tuple[int, ...], windows: list[tuple[int, int, int]]) -> tuple[int, ...]:
+    return tuple((n + 2 * pad - w) // step + 1 for n, (w, step, pad) in zip(sizes, windows, strict=True))
+
+
+@LAYOUTS
+@HALVES
+@settings(LIMITS, max_examples=2)
+@given(shape=SIZES_OF_IMAGES, windows=st.lists(WINDOW, min_size=3, max_size=3))
+def test_pooling(shape: tuple[int, ...], windows: list[tuple[int, int, int]], half: str, lies: Any) -> None:
+    """Windows of any size, of volumes and of images; of equal numbers the first one is the maximum."""
+    given, places, nodes, outs, wanted = {}, {}, [], [], []
+    for type, own, used in (("pool3d", shape, windows), ("pool2d", (*shape[:2], *shape[3:]), windows[1:])):
+        used = [(min(w, n), step, min(pad, min(w, n) - 1)) for n, (w, step, pad) in zip(own[2:], used, strict=True)]
+        counts = pooled_sizes(own[2:], used)
+        sizes, strides, pads = (list(each) for each in zip(*used, strict=True))
+        for mode, attrs in enumerate(({"pooling_type": "max"}, {"pooling_type": "avg"}, {"exclusive": False})):
+            name = f"{type} {mode}"
+            x, grad = Value(f"x {name}", own), Value(f"g {name}", (*own[:2], *counts))
+            kept, places[x], array = doubled(x, numbers(*own), lies)
+            given |= {x: array / 2, grad: numbers(*grad.shape)}
+            settled = {"window": sizes, "strides": strides, "pads": [*pads, *pads], "mode": mode, "adaptive": False}
+            pool = Node("pool", [kept.output], Value(f"y {name}", grad.shape), settled)
+            back = Node("pool_gradient", [kept.output, pool.output, grad], Value(f"b {name}", own), settled)
+            nodes += [kept, pool, back]
+            outs += [pool.output, back.output]
+            named = {"pooling_type": "avg", "ksize": sizes, "strides": strides, "paddings": pads} | attrs
+            (y,) = reference(type, ["Out"], {"X": array}, **named)
+            (by_x,) = reference(f"{type}_grad", ["X@GRAD"], {"X": array, "Out": y, "Out@GRAD": given[grad]}, **named)
+            wanted += [y, by_x]
+    found, _ = several(given, nodes, outs, half, places)
+    for a, b in zip(found, wanted, strict=True):
+        near(a, b, 1e-6)

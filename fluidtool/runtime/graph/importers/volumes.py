@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from fluidtool.ir import Operator
+from fluidtool.records import dataclass
 from fluidtool.runtime.graph.importers.registry import IMPORTERS, GraphBuilder, imports, need
 from fluidtool.runtime.graph.ir import Activation, Node, Value
 
@@ -130,12 +131,25 @@ def bordered(r: GraphBuilder, frames: Value, volumes: int, border: tuple[int, in
     return out
 
 
-@imports("pool3d")
-def _pool3d(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
-    x = r.get(op, "X")
+@dataclass(frozen=True, slots=True)
+class PooledWindows:
+    """The windows of a pooling of volumes: by axis their sizes, strides, pads and how many.
+
+    mode: 0 for the maximum, 1 for the mean of what is there, 2 for the mean with pads.
+    """
+
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    pads: Pads
+    counts: tuple[int, ...]
+    mode: int
+
+
+def pooled_windows(attrs: Mapping[str, Any], shape: Sequence[int]) -> PooledWindows:
+    """The windows of pool3d. Raises UnsupportedError for what is no pooling of volumes [N, C, D, H, W], channels first."""
     need(attrs.get("data_format", "NCDHW") in ("NCDHW", "NCHW", "AnyLayout"), "pooling in NDHWC")
-    need(len(x.shape) == 5 and attrs["pooling_type"] in ("max", "avg"), "pooling of something other than a volume")
-    size, window, strides = x.shape[2:], tuple(attrs["ksize"]), tuple(attrs["strides"])
+    need(len(shape) == 5 and attrs["pooling_type"] in ("max", "avg"), "pooling of something other than a volume")
+    size, window, strides = tuple(shape[2:]), tuple(attrs["ksize"]), tuple(attrs["strides"])
     maximum, adaptive = attrs["pooling_type"] == "max", bool(attrs.get("adaptive"))
     need(len(window) == len(strides) == 3, "windows that do not fit the image")
     everywhere = bool(attrs.get("global_pooling"))
@@ -159,7 +173,15 @@ def _pool3d(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     last = [(count - 1) * s - pad[0] for count, s, pad in zip(counts, strides, pads, strict=True)]
     seen = all(at < n and pad[0] < w for at, n, pad, w in zip(last, size, pads, window, strict=True))
     need(seen, "windows that contain only padding")
-    node_attrs: dict[str, Any] = {"mode": 0 if maximum else 1 if exclusive else 2, "adaptive": False}
+    return PooledWindows(window, strides, pads, tuple(counts), 0 if maximum else 1 if exclusive else 2)
+
+
+@imports("pool3d")
+def _pool3d(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
+    x = r.get(op, "X")
+    found = pooled_windows(attrs, x.shape)
+    window, strides, pads, counts = found.sizes, found.strides, found.pads, found.counts
+    node_attrs: dict[str, Any] = {"mode": found.mode, "adaptive": False}
     frames = frames_of(r, x, op, "Out")
     if window[1:] != (1, 1) or strides[1:] != (1, 1) or pads[1:] != ((0, 0), (0, 0)):
         border = (pads[1][0], pads[2][0], pads[1][1], pads[2][1])

@@ -300,7 +300,7 @@ def _transposed_convolution_gradient(b: StepBuilder, op: Operator, attrs: Attrs)
         b.put(op, "Filter@GRAD", found)
 
 
-@imports_step("pool2d_grad")
+@imports_step("pool2d_grad", "pool3d_grad")
 def _pool_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     x, y, grad = b.get(op, "X"), b.get(op, "Out"), b.get(op, "Out@GRAD")
     pooled = next((node for node in b.nodes if node.kind == "pool" and node.output is y), None)
