@@ -13,9 +13,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fluidtool.ops.nn.interpolation import axis_ratio, axis_taps
 from fluidtool.runtime.engines.cuda import decoding  # noqa: F401  (what lowers best paths)
 from fluidtool.runtime.engines.cuda.calls import Buffer, Place, channels_last, row_major
 from fluidtool.runtime.engines.cuda.training import ctc, kernels, structured  # noqa: F401  (what lowers losses)
+from fluidtool.runtime.engines.cuda.training.images import readers_of
 from fluidtool.runtime.graph.ir import Node, Value
 from fluidtool.runtime.graph.sequence_runs import Runs, by_time, of_lod, padded
 from tests.gpu.test_cuda_lanes import Array, binary, exp, rounded, several
@@ -357,3 +359,89 @@ def test_pooling(shape: tuple[int, ...], windows: list[tuple[int, int, int]], ha
     found, _ = several(given, nodes, outs, half, places)
     for a, b in zip(found, wanted, strict=True):
         near(a, b, 1e-6)
+
+
+CELLS = st.sampled_from([1, 2, 3, 7, 8, 33])
+
+
+@LAYOUTS
+@HALVES
+@settings(LIMITS, max_examples=2)
+@given(
+    shape=st.tuples(st.sampled_from([1, 2]), st.sampled_from([1, 3, 8]), CELLS, CELLS),
+    sizes=st.tuples(CELLS, CELLS),
+    method=st.sampled_from(["nearest", "bilinear", "bicubic"]),
+    corners=st.booleans(),
+    mode=st.integers(0, 1),
+)
+def test_gradients_of_resampling(
+    shape: tuple[int, ...], sizes: tuple[int, int], method: str, corners: bool, mode: int, half: str, lies: Any
+) -> None:
+    grad = Value("g", (*shape[:2], *sizes))
+    kept, place, array = doubled(grad, 9 * numbers(*grad.shape), lies)
+    taps = [
+        axis_taps(np, method, size, count, axis_ratio(np, size, count, 0.0, corners), corners, mode)
+        for size, count in zip(shape[2:], sizes, strict=True)
+    ]
+    attrs = {"readers": [readers_of(axis) for axis in taps]}
+    back = Node("interpolate_gradient", [kept.output], Value("b", shape), attrs)
+    (found, _), _ = several(
+        {grad: array / 2},
+        [kept, back, binary(kept.output, kept.output)],
+        [back.output, kept.output],
+        half,
+        {grad: place},
+    )
+    named = {
+        "interp_method": method,
+        "align_corners": corners,
+        "align_mode": mode,
+        "out_h": sizes[0],
+        "out_w": sizes[1],
+    }
+    inputs = {"X": numbers(*shape), "Out@GRAD": array}
+    (want,) = reference(f"{method}_interp_grad", ["X@GRAD"], inputs, **named)
+    near(found, want, 1e-5)
+
+
+@LAYOUTS
+@HALVES
+@settings(LIMITS, max_examples=2)
+@given(
+    shape=st.tuples(st.sampled_from([1, 3]), st.sampled_from([1, 5, 8, 33]), CELLS, CELLS),
+    around=st.integers(0, 4),
+    beta=st.sampled_from([0.5, 0.75, 1.0]),
+)
+def test_channels_around(shape: tuple[int, ...], around: int, beta: float, half: str, lies: Any) -> None:
+    x, grad = Value("x", shape), Value("g", shape)
+    kept, place, array = doubled(x, numbers(*shape), lies)
+    given = {x: array / 2, grad: numbers(*shape)}
+    attrs = {"around": around, "fourths": 4 * beta, "numbers": (1.5, 0.2), "keeps": True}
+    y = Node("local_response", [kept.output], Value("y", shape), attrs)
+    middle = Node("beside", [y.output], Value("m", shape), {"name": "middle"})
+    of = {"around": around, "alpha": 0.2, "beta": beta}
+    back = Node("local_response_gradient", [kept.output, y.output, middle.output, grad], Value("b", shape), of)
+    outs = [y.output, middle.output, back.output]
+    found, _ = several(given, [kept, y, middle, back], outs, half, {x: place})
+    named = {"n": 2 * around + 1, "k": 1.5, "alpha": 0.2, "beta": beta}
+    inputs = {"X": array}
+    wanted = reference("lrn", ["Out", "MidOut"], inputs, **named)
+    inputs |= dict(zip(("Out", "MidOut"), wanted, strict=True)) | {"Out@GRAD": given[grad]}
+    wanted += reference("lrn_grad", ["X@GRAD"], inputs, **named)
+    for a, b in zip(found, wanted, strict=True):
+        near(a, b, 1e-5)
+
+
+@LAYOUTS
+@HALVES
+@settings(LIMITS, max_examples=2)
+@given(shape=st.tuples(st.sampled_from([1, 2]), st.sampled_from([1, 2, 8]), CELLS, CELLS), factor=st.integers(1, 3))
+def test_pixels_become_channels(shape: tuple[int, ...], factor: int, half: str, lies: Any) -> None:
+    n, c, h, w = shape
+    x, y = Value("x", (n, c * factor**2, h, w)), Value("y", (n, c, h * factor, w * factor))
+    kept, place, array = doubled(x, numbers(*x.shape), lies)
+    there = Node("pixel_shuffle", [kept.output], y, {"factor": factor})
+    back = Node("pixel_shuffle_gradient", [y], Value("b", x.shape), {"factor": factor})
+    after = binary(back.output, back.output)
+    (found,), _ = several({x: array / 2}, [kept, there, back, after], [after.output], half, {x: place})
+    np.testing.assert_array_equal(found, 2 * array)

@@ -7,9 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fluidtool.fluid import layers
 from fluidtool.runtime.engines.cuda.calls import Launch
 from fluidtool.runtime.engines.cuda.training.compiled import CudaStep
+from tests.gpu.test_training_halves import near
 from tests.gpu.test_training_reductions import in_a_step, whole_numbers
+from tests.gpu.test_training_softmax import jobs, sgd
+from tests.gpu.test_training_steps import Job
 from tests.runtime.native.checking import Array, Net
 
 pytestmark = pytest.mark.usefixtures("cupy")
@@ -66,3 +70,145 @@ def test_adaptive_windows_of_volumes_are_left_to_cupy(compiled: list[CudaStep]) 
     attrs = {"pooling_type": "avg", "ksize": [2, 3, 2], "adaptive": True}
     in_a_step(net, *both_ways(net, "pool3d", whole_numbers(2, 3, 5, 6, 7), reads=("Out",), **attrs), rtol=1e-6)
     assert [step.calls for step in compiled if step.calls] == []
+
+
+# ---------------------------------------------------------------- resampling
+SIZES: list[dict[str, Any]] = [
+    {"out_h": 9, "out_w": 4},
+    {"out_h": 12, "out_w": 14},
+    {"out_h": 3, "out_w": 20},
+    {"out_h": 1, "out_w": 1},
+    {"scale": 2.0},
+    {"scale": 0.5},
+    {"scale": 1.7, "out_h": 3, "out_w": 3},
+]
+
+
+@pytest.mark.parametrize("method", ["nearest", "bilinear", "bicubic"])
+@pytest.mark.parametrize("corners", [(True, 1), (False, 0), (False, 1)])
+def test_resampling(corners: tuple[bool, int], method: str, compiled: list[CudaStep]) -> None:
+    net, names = Net(), []
+    for sizes in SIZES:
+        x = net.random.standard_normal((2, 3, 6, 7)).astype(np.float32)
+        attrs = {"interp_method": method, "align_corners": corners[0], "align_mode": corners[1], **sizes}
+        names += both_ways(net, f"{method}_interp", x, **attrs)
+    in_a_step(net, *names, rtol=2e-6)
+    assert sorted(kernels(compiled[-1])) == ["each"] * len(SIZES) + ["resampled"] * len(SIZES)
+
+
+@pytest.mark.parametrize("scale", [[2.0, 0.5], [3.0, 1.3]])
+def test_resampling_by_a_factor_of_each_axis(scale: list[float], compiled: list[CudaStep]) -> None:
+    net = Net()
+    x = net.random.standard_normal((2, 3, 6, 7)).astype(np.float32)
+    attrs = {"interp_method": "bilinear", "align_corners": False, "align_mode": 0, "scale": scale}
+    in_a_step(net, *both_ways(net, "bilinear_interp_v2", x, **attrs), rtol=2e-6)
+    assert kernels(compiled[-1]) == ["each", "resampled"]
+
+
+def test_resampling_to_the_same_size_moves_nothing(compiled: list[CudaStep]) -> None:
+    net = Net()
+    x = net.op("relu", "Out", {"X": net.data(2, 3, 6, 7)})
+    y = net.op("bilinear_interp", "Out", {"X": x}, out_h=6, out_w=7)
+    found = net.op("relu", "Out", {"X": y})
+    back = net.op("bilinear_interp_grad", "X@GRAD", {"X": x, "Out@GRAD": found}, out_h=6, out_w=7)
+    in_a_step(net, net.op("scale", "Out", {"X": back}, scale=3.0))
+    assert kernels(compiled[-1]) == ["each"]
+
+
+def test_sizes_that_are_computed_are_left_to_cupy(compiled: list[CudaStep]) -> None:
+    net = Net()
+    size = net.data(of=np.array([9, 4], np.int32))
+    x = net.data(2, 3, 6, 7)
+    in_a_step(
+        net, net.op("nearest_interp", "Out", {"X": x, "OutSize": size}, interp_method="nearest", out_h=3, out_w=3)
+    )
+    assert [step.calls for step in compiled if step.calls] == []
+
+
+# ---------------------------------------------------------------- channels
+@pytest.mark.parametrize("factor", [1, 2, 3])
+def test_channels_become_pixels(factor: int, compiled: list[CudaStep]) -> None:
+    net = Net()
+    x = net.random.standard_normal((2, 2 * factor**2, 3, 4)).astype(np.float32)
+    in_a_step(net, *both_ways(net, "pixel_shuffle", x, upscale_factor=factor))
+    assert len(compiled) == 1 and len(kernels(compiled[-1])) == 2
+
+
+LRN: dict[str, Any] = {"n": 5, "k": 1.5, "alpha": 0.3, "beta": 0.75}
+
+
+@pytest.mark.parametrize("attrs", [{}, {"n": 1}, {"n": 17}, {"beta": 0.6}, {"beta": 1.0}, {"k": 0.5, "n": 3}])
+@pytest.mark.parametrize("channels", [1, 4, 9])
+def test_normalization_by_channels_around(channels: int, attrs: dict[str, Any], compiled: list[CudaStep]) -> None:
+    net = Net()
+    x = net.random.standard_normal((2, channels, 3, 4)).astype(np.float32)
+    in_a_step(net, *both_ways(net, "lrn", x, "MidOut", reads=("Out", "MidOut"), **LRN | attrs), rtol=5e-6)
+    assert kernels(compiled[-1]) == ["response", "response_back", "each"]  # the last one copies the middle
+
+
+@pytest.mark.parametrize(("type", "attrs"), [("lrn", LRN | {"data_format": "NHWC"})])
+def test_channels_last_are_left_to_cupy(type: str, attrs: dict[str, Any], compiled: list[CudaStep]) -> None:
+    net = Net()
+    x = net.random.standard_normal((2, 3, 4, 6)).astype(np.float32)
+    in_a_step(net, *both_ways(net, type, x, "MidOut", reads=("Out", "MidOut"), **attrs), rtol=5e-6)
+    assert [step.calls for step in compiled if step.calls] == []
+
+
+# ---------------------------------------------------------------- networks
+def between(operate: Any) -> Any:
+    """A network with an operator between two convolutions, whose images have their channels last."""
+
+    def build() -> Any:
+        x = layers.data("x", [3, 8, 8])
+        x = layers.conv2d(x, 8, 3, padding=1, act="tanh")
+        x = layers.conv2d(operate(x), 4, 3, padding=1)
+        return layers.mean(layers.square(x - 0.7))
+
+    return build
+
+
+def volumes(x: Any) -> Any:
+    x = layers.reshape(x, [-1, 2, 4, 8, 8])
+    x = layers.pool3d(x, 2, "max", 2) + layers.pool3d(x, [4, 3, 3], "avg", 2, pool_padding=[1, 1, 1])
+    return layers.reshape(x, [-1, 4, 4, 4])
+
+
+OPERATORS: dict[str, tuple[Any, int]] = {  # and what it needs of kernels between its neighbors, forward and backward
+    "pool3d": (volumes, 0),
+    "nearest": (lambda x: layers.resize_nearest(x, scale=2.0, align_corners=False), 2),
+    "bilinear": (lambda x: layers.resize_bilinear(x, [5, 11]), 2),
+    "bilinear by pixels": (lambda x: layers.resize_bilinear(x, scale=2.0, align_corners=False, align_mode=0), 2),
+    "pixel_shuffle": (lambda x: layers.pixel_shuffle(x, 2), 2),
+    "lrn": (lambda x: layers.lrn(x, n=5, k=1.0, alpha=0.1), 2),
+}
+
+
+def images(count: int = 3) -> list[dict[str, Any]]:
+    random = np.random.default_rng(0)
+    return [{"x": random.standard_normal((4, 3, 8, 8)).astype(np.float32)} for _ in range(count)]
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_a_step_is_one_graph(name: str, compiled: list[CudaStep]) -> None:
+    both = jobs(between(OPERATORS[name][0]), images())
+    assert len(compiled) == 3 and both[1].region().region.parts is None
+
+
+@pytest.mark.parametrize("name", [name for name, (_, count) in OPERATORS.items() if count])
+def test_images_keep_their_layout(name: str, compiled: list[CudaStep]) -> None:
+    """Convolutions read and write images whose channels lie last, without copies."""
+    operate, count = OPERATORS[name]
+    found = []
+    for each in (operate, lambda x: x):
+        Job(between(each), sgd).step(images()[0])
+        found.append(sum(kernel not in ("sums", "reduce") for kernel in kernels(compiled[-1])))
+    assert found[0] == found[1] + count
+
+
+@pytest.mark.parametrize("half", ["fp16", "bf16"])
+@pytest.mark.parametrize("name", OPERATORS)
+def test_halves(name: str, half: str, compiled: list[CudaStep], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLUIDTOOL_CUDA_PRECISION", half)
+    near(between(OPERATORS[name][0]), images(), half, growth=4.0)
+    own = [call for call in compiled[-1].calls if isinstance(call, Launch) and "pool_" in call.name]
+    assert len(compiled) == 3 and {call.pointers[-1].buffer.half for call in own} <= {half}
