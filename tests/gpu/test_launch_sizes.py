@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from fluidtool.ops.nn.interpolation import axis_ratio, axis_taps
 from fluidtool.runtime.engines.cuda import decoding  # noqa: F401  (what lowers best paths)
 from fluidtool.runtime.engines.cuda.calls import Buffer, Place, channels_last, row_major
-from fluidtool.runtime.engines.cuda.training import ctc, kernels, structured  # noqa: F401  (what lowers losses)
+from fluidtool.runtime.engines.cuda.training import ctc, groups, kernels, structured  # noqa: F401  (what lowers the rest)
 from fluidtool.runtime.engines.cuda.training.images import readers_of
 from fluidtool.runtime.graph.ir import Node, Value
 from fluidtool.runtime.graph.sequence_runs import Runs, by_time, of_lod, padded
@@ -445,3 +445,36 @@ def test_pixels_become_channels(shape: tuple[int, ...], factor: int, half: str, 
     after = binary(back.output, back.output)
     (found,), _ = several({x: array / 2}, [kept, there, back, after], [after.output], half, {x: place})
     np.testing.assert_array_equal(found, 2 * array)
+
+
+@LAYOUTS
+@HALVES
+@settings(LIMITS, max_examples=2)
+@given(
+    images=st.sampled_from([1, 3]),
+    count=st.sampled_from([1, 2, 8]),
+    each=st.sampled_from([1, 3, 4, 8, 33]),
+    sizes=st.tuples(CELLS, CELLS),
+)
+def test_groups(images: int, count: int, each: int, sizes: tuple[int, int], half: str, lies: Any) -> None:
+    """Normalized groups of channels, and the gradient, which reads what has been kept beside them."""
+    shape = (images, count * each, *sizes)
+    x, scale, shift, grad = Value("x", shape), *(Value(name, shape[1:2]) for name in "st"), Value("g", shape)
+    kept, place, array = doubled(x, 9 * numbers(*shape), lies)
+    given = {x: array / 2, scale: numbers(shape[1]), shift: numbers(shape[1])[::-1].copy(), grad: numbers(*shape)}
+    attrs = {"groups": count, "epsilon": 0.5, "given": ("scale", "shift")}
+    y = Node("group_norm_step", [kept.output, scale, shift], Value("y", shape), attrs)
+    mean, variance = (
+        Node("beside", [y.output], Value(each, (images, count)), {"name": each}) for each in ("mean", "variance")
+    )
+    of = {"groups": count, "epsilon": 0.5, "centers": True}
+    back = Node("group_norm_gradient", [grad, kept.output, variance.output], Value("b", shape), of)
+    nodes = [kept, y, mean, variance, back]
+    found, _ = several(given, nodes, [node.output for node in nodes[1:]], half, {x: place})
+    inputs = {"X": array, "Scale": given[scale], "Bias": given[shift]}
+    wanted = reference("group_norm", ["Y", "Mean", "Variance"], inputs, groups=count, epsilon=0.5)
+    rows, steep = (value.reshape(images, count, -1).astype(np.float64) for value in (array, given[grad]))
+    apart = steep - steep.mean(2, keepdims=True) - rows * (rows * steep).mean(2, keepdims=True)
+    wanted.append((apart / np.sqrt(wanted[2][..., None] + 0.5)).reshape(shape))
+    for a, b in zip(found, wanted, strict=True):
+        near(a, b, 1e-4)

@@ -154,6 +154,62 @@ def test_channels_last_are_left_to_cupy(type: str, attrs: dict[str, Any], compil
     assert [step.calls for step in compiled if step.calls] == []
 
 
+# ---------------------------------------------------------------- normalization
+def norm(net: Net, type: str, shape: tuple[int, ...], factors: str, **attrs: Any) -> list[str]:
+    """The results of a normalization, and its gradients. factors: which of Scale and Bias there are."""
+    slots, saved = [slot for slot in ("Scale", "Bias") if slot in factors], ("Mean", "Variance")
+    x = net.data(*shape)
+    given = {slot: net.data(shape[1]) for slot in slots}
+    stats = saved if type == "group_norm" else tuple(f"Saved{slot}" for slot in saved)
+    y, mean, variance = net.several(type, dict.fromkeys(("Y", *stats), 1), {"X": x, **given}, **attrs)
+    if type == "group_norm":
+        inputs = {**given, "Y": y, "Variance": variance}
+    else:
+        inputs = {"X": x, **given, "SavedMean": mean, "SavedVariance": variance}
+        inputs.pop("Bias", None)
+    wanted = dict.fromkeys([f"{slot}@GRAD" for slot in ("X", *slots)], 1)
+    grads = net.several(f"{type}_grad", wanted, {**inputs, "Y@GRAD": net.data(*shape)}, **attrs)
+    return [y, mean, variance, *grads]
+
+
+@pytest.mark.parametrize("factors", ["Scale Bias", "Scale", "Bias", ""])
+@pytest.mark.parametrize("groups", [1, 2, 6])
+@pytest.mark.parametrize("shape", [(2, 6, 5, 3), (3, 6, 7), (1, 6, 2, 3, 4), (2, 12)])
+def test_normalization_over_groups(shape: tuple[int, ...], groups: int, factors: str, compiled: list[CudaStep]) -> None:
+    net = Net()
+    attrs = {"groups": groups, "epsilon": 1e-3, "data_layout": "NCHW"}
+    in_a_step(net, *norm(net, "group_norm", shape, factors, **attrs), rtol=1e-5)
+    assert len(compiled) == 1 and {"norm", "norm_back"} <= set(kernels(compiled[-1]))
+
+
+def test_a_scale_of_zero_takes_its_numbers_with_it(compiled: list[CudaStep]) -> None:
+    """As in Paddle, whose gradient finds them in the result: there is none by that scale."""
+    net = Net()
+    names = norm(net, "group_norm", (2, 4, 5, 3), "Scale Bias", groups=2, epsilon=1e-3)
+    scale = next(name for name, value in net.feeds.items() if value.shape == (4,))
+    net.feeds[scale][1] = 0.0
+    *_, by_scale, _ = in_a_step(net, *names, rtol=1e-5)
+    assert len(compiled) == 1 and abs(by_scale[1]) < 1e-6 < abs(by_scale[0])
+
+
+@pytest.mark.parametrize("shape", [(2, 6, 5, 3), (3, 6, 7), (1, 6, 2, 3, 4)])
+def test_normalization_of_each_channel(shape: tuple[int, ...], compiled: list[CudaStep]) -> None:
+    net = Net()
+    in_a_step(net, *norm(net, "instance_norm", shape, "Scale Bias", epsilon=1e-3), rtol=1e-5)
+    assert len(compiled) == 1 and {"norm", "norm_back"} <= set(kernels(compiled[-1]))
+
+
+@pytest.mark.parametrize(
+    ("channels", "attrs"),
+    [(5, {"groups": 2}), (6, {"groups": 2, "data_layout": "NHWC"})],
+    ids=["of different sizes", "channels last"],
+)
+def test_other_groups_are_left_to_cupy(channels: int, attrs: dict[str, Any], compiled: list[CudaStep]) -> None:
+    net = Net()
+    in_a_step(net, *norm(net, "group_norm", (2, channels, 5, 6), "Scale Bias", epsilon=1e-3, **attrs), rtol=1e-5)
+    assert [step.calls for step in compiled if step.calls] == []
+
+
 # ---------------------------------------------------------------- networks
 def between(operate: Any) -> Any:
     """A network with an operator between two convolutions, whose images have their channels last."""
@@ -180,6 +236,8 @@ OPERATORS: dict[str, tuple[Any, int]] = {  # and what it needs of kernels betwee
     "bilinear by pixels": (lambda x: layers.resize_bilinear(x, scale=2.0, align_corners=False, align_mode=0), 2),
     "pixel_shuffle": (lambda x: layers.pixel_shuffle(x, 2), 2),
     "lrn": (lambda x: layers.lrn(x, n=5, k=1.0, alpha=0.1), 2),
+    "group_norm": (lambda x: layers.group_norm(x, 2, param_attr="scale", bias_attr="bias"), 2),
+    "instance_norm": (layers.instance_norm, 3),
 }
 
 

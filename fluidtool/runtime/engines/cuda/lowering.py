@@ -37,8 +37,11 @@ DEEPEST = 64  # nodes that follow each other within one kernel, which is written
 WITHIN = MOVES | {"unary", "binary", "affine", "concat", "stack", "formula"}
 """What may be computed within its reader: without reading anything at an index that it looks up."""
 ROWS = frozenset(
-    {"softmax", "log_softmax", "softmax_dropped", "softmax_gradient", "layer_norm", "reduce", "sums", "extremes"}
-)
+    {
+        "softmax", "log_softmax", "softmax_dropped", "softmax_gradient", "layer_norm", "group_norm_step", "group_norm_gradient",
+        "reduce", "sums", "extremes",
+    }
+)  # fmt: skip
 """Nodes that read an element two or three times."""
 NARROW = frozenset(EXPRESSIONS) | {
     "softmax", "softmax_axis", "layer_norm", "group_norm", "pool", "product", "matmul", "attention", "conv", "interpolate",
