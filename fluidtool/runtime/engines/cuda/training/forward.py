@@ -9,6 +9,7 @@ from typing import Any
 from fluidtool.ir import Operator
 from fluidtool.runtime.engines.cuda.training.building import STEP_IMPORTERS, Rows, StepBuilder, imports_step
 from fluidtool.runtime.graph.importers.convolution import Windows, windows_of
+from fluidtool.runtime.graph.importers.elementwise import shape_of_slopes
 from fluidtool.runtime.graph.importers.reductions import HOW
 from fluidtool.runtime.graph.importers.registry import IMPORTERS, need
 from fluidtool.runtime.graph.ir import Shape, Value
@@ -17,7 +18,7 @@ Attrs = Mapping[str, Any]
 SHARED = (
     "elementwise_add", "elementwise_sub", "elementwise_mul", "elementwise_div", "elementwise_max", "elementwise_min",
     "relu", "relu6", "sigmoid", "tanh", "gelu", "leaky_relu", "hard_swish", "swish", "exp", "sqrt", "square", "hard_sigmoid",
-    "softsign", "abs", "clip", "scale", "softmax", "assign", "stack",
+    "softsign", "brelu", "abs", "clip", "scale", "softmax", "assign", "stack",
 )  # fmt: skip
 """Operators that are imported as in inference: they have no parameters."""
 SHAPED = ("reshape2", "transpose2", "squeeze2", "unsqueeze2", "flatten2", "reshape", "transpose")
@@ -83,6 +84,18 @@ def _power(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     x, y = b.get(op, "X"), b.get(op, "Y")
     need(x.shape == y.shape or prod(y.shape) == 1, "powers that are broadcast")
     b.put(op, "Out", b.formula("powf(a, b)", x, y))
+
+
+@imports_step("prelu")
+def _prelu(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    x = b.get(op, "X")
+    b.put(op, "Out", b.formula("(a > 0.0f ? a : a * b)", x, slopes_of(b, op, attrs, x.shape)))
+
+
+def slopes_of(b: StepBuilder, op: Operator, attrs: Attrs, shape: Shape) -> Value:
+    """The slopes of a prelu, in a shape that broadcasts."""
+    slopes = b.get(op, "Alpha")
+    return b.view(slopes, shape_of_slopes(attrs, shape, prod(slopes.shape)))
 
 
 FLOAT32 = 5  # VarType.FP32

@@ -24,6 +24,7 @@ from fluidtool.runtime.engines.cuda.training.forward import (
     reduced_axes,
     rows_mean,
     scaled,
+    slopes_of,
     swapped,
     transposed_of,
     turned,
@@ -65,6 +66,19 @@ SLOPES: dict[str, tuple[str, Callable[[Attrs], str]]] = {
             f"(1.0f + {literal(a['beta'])} * b * (1.0f - ft_sigmoid({literal(a['beta'])} * b)))"
         ),
     ),
+    "hard_swish": (
+        "X",
+        lambda a: (
+            f"(b + {literal(a['offset'])} >= {literal(a['threshold'])} ? a : b + {literal(a['offset'])} > 0.0f ? "
+            f"a * (2.0f * b + {literal(a['offset'])}) / {literal(a['scale'])} : 0.0f)"
+        ),
+    ),
+    "softsign": ("X", lambda a: "a / ((1.0f + fabsf(b)) * (1.0f + fabsf(b)))"),
+    "sin": ("X", lambda a: "a * cosf(b)"),
+    "cos": ("X", lambda a: "-a * sinf(b)"),
+    "reciprocal": ("Out", lambda a: "-a * b * b"),
+    "rsqrt": ("Out", lambda a: "-0.5f * a * b * b * b"),
+    "brelu": ("X", lambda a: f"(b > {literal(a['t_min'])} && b < {literal(a['t_max'])} ? a : 0.0f)"),
     "clip": ("X", lambda a: f"(b > {literal(a['min'])} && b < {literal(a['max'])} ? a : 0.0f)"),
 }
 """By operator: what its gradient reads besides the gradient of its result, and the formula (a: gradient, b: the other)."""
@@ -77,6 +91,18 @@ def _slope(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
 
 
 imports_step(*(f"{type}_grad" for type in SLOPES))(_slope)
+
+
+@imports_step("prelu_grad")
+def _prelu_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    x, grad = b.get(op, "X"), b.get(op, "Out@GRAD")
+    need(grad.shape == x.shape, "a gradient that does not fit")
+    slopes = slopes_of(b, op, attrs, x.shape)
+    if b.wants(op, "X@GRAD"):
+        b.put(op, "X@GRAD", b.formula("(b > 0.0f ? a : a * c)", grad, x, slopes))
+    if b.wants(op, "Alpha@GRAD"):
+        found = b.formula("(b > 0.0f ? 0.0f : a * b)", grad, x)
+        b.put(op, "Alpha@GRAD", b.summed_to(found, slopes.shape, b.get(op, "Alpha").shape))
 
 
 # ---------------------------------------------------------------- elementwise operators
