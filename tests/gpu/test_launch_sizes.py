@@ -383,7 +383,7 @@ def test_gradients_of_resampling(
         axis_taps(np, method, size, count, axis_ratio(np, size, count, 0.0, corners), corners, mode)
         for size, count in zip(shape[2:], sizes, strict=True)
     ]
-    attrs = {"readers": [readers_of(axis) for axis in taps]}
+    attrs = {"readers": [readers_of(axis.size, axis.cells, axis.weights) for axis in taps]}
     back = Node("interpolate_gradient", [kept.output], Value("b", shape), attrs)
     (found, _), _ = several(
         {grad: array / 2},

@@ -11,17 +11,12 @@ from fluidtool.fluid import layers
 from fluidtool.runtime.engines.cuda.calls import Launch
 from fluidtool.runtime.engines.cuda.training.compiled import CudaStep
 from tests.gpu.test_training_halves import near
-from tests.gpu.test_training_reductions import in_a_step, whole_numbers
+from tests.gpu.test_training_reductions import in_a_step, kernels, whole_numbers
 from tests.gpu.test_training_softmax import jobs, sgd
 from tests.gpu.test_training_steps import Job
 from tests.runtime.native.checking import Array, Net
 
 pytestmark = pytest.mark.usefixtures("cupy")
-
-
-def kernels(step: CudaStep) -> list[str]:
-    """What kernels are called, in order."""
-    return [call.name.rpartition("_")[0] for call in step.calls if isinstance(call, Launch)]
 
 
 def numbered(net: Net, name: str) -> str:
@@ -119,9 +114,10 @@ def test_sizes_that_are_computed_are_left_to_cupy(compiled: list[CudaStep]) -> N
     net = Net()
     size = net.data(of=np.array([9, 4], np.int32))
     x = net.data(2, 3, 6, 7)
-    in_a_step(
-        net, net.op("nearest_interp", "Out", {"X": x, "OutSize": size}, interp_method="nearest", out_h=3, out_w=3)
-    )
+    attrs: dict[str, Any] = {"interp_method": "nearest", "out_h": 3, "out_w": 3}
+    y = net.op("nearest_interp", "Out", {"X": x, "OutSize": size}, **attrs)
+    inputs = {"X": x, "OutSize": size, "Out@GRAD": numbered(net, y)}
+    in_a_step(net, y, net.op("nearest_interp_grad", "X@GRAD", inputs, **attrs))
     assert [step.calls for step in compiled if step.calls] == []
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,13 +14,11 @@ from fluidtool.runtime.engines.cuda.images import over_channels_around
 from fluidtool.runtime.engines.cuda.lowering import Lowering, like_input, lowers
 from fluidtool.runtime.engines.cuda.sources import THREADS, Source, number
 from fluidtool.runtime.engines.cuda.training.building import STEP_IMPORTERS, StepBuilder, imports_step
+from fluidtool.runtime.engines.cuda.training.forward import along
 from fluidtool.runtime.graph.importers.interpolation import RESAMPLING, resampled
 from fluidtool.runtime.graph.importers.registry import IMPORTERS, need
 from fluidtool.runtime.graph.importers.volumes import pooled_windows
-from fluidtool.runtime.graph.ir import Node
-
-if TYPE_CHECKING:
-    from fluidtool.ops.nn.interpolation import AxisTaps
+from fluidtool.runtime.graph.ir import Node, Shape
 
 Attrs = Mapping[str, Any]
 
@@ -57,13 +55,15 @@ class Readers:
     shares: Any
 
 
-def readers_of(taps: AxisTaps) -> Readers:
-    """The same as what each cell reads, turned around; a cell that is read twice by one counts once, with both shares."""
-    count = taps.cells.shape[1]
-    pairs = (taps.cells * count + np.arange(count)).reshape(-1)
-    pairs, which = np.unique(pairs, return_inverse=True)
-    shares = None if taps.weights is None else np.bincount(which.reshape(-1), np.reshape(taps.weights, -1))
-    return Readers(np.searchsorted(pairs // count, np.arange(taps.size + 1)), pairs % count, shares)
+def readers_of(size: int, cells: Any, weights: Any) -> Readers:
+    """What reads each of `size` cells, where reader i reads `cells` [:, i] with `weights` [:, i], or None for a share of 1.
+
+    A reader that reads a cell twice counts once, with both shares.
+    """
+    count = cells.shape[1]
+    pairs, which = np.unique((cells * count + np.arange(count)).reshape(-1), return_inverse=True)
+    shares = None if weights is None else np.bincount(which.reshape(-1), np.reshape(weights, -1))
+    return Readers(np.searchsorted(pairs // count, np.arange(size + 1)), pairs % count, shares)
 
 
 @imports_step(*(f"{type}_grad" for type in RESAMPLING))
@@ -72,7 +72,12 @@ def _resampled_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     sizes, taps = resampled(op, attrs, shape)
     need(grad.shape == (*shape[:2], *sizes), "a gradient that does not fit")
     if sizes != shape[2:]:
-        grad = b.node("interpolate_gradient", [grad], shape, readers=[readers_of(axis) for axis in taps])
+        grad = b.node(
+            "interpolate_gradient",
+            [grad],
+            shape,
+            readers=[readers_of(axis.size, axis.cells, axis.weights) for axis in taps],
+        )
     b.put(op, "X@GRAD", grad)
 
 
@@ -124,6 +129,31 @@ def _lower_pixel_shuffle_gradient(low: Lowering, node: Node) -> None:
         return src.load(grad, [n, src.whole(f"{c} / {factor**2}"), row, column])
 
     low.elementwise(low.new(node.output, like_input(low, node)), node.output.shape, element)
+
+
+@imports_step("affine_channel")
+def _affine_channel(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    x = b.get(op, "X")
+    _check_affine(attrs, x.shape)
+    factors = [along(b, b.get(op, slot), len(x.shape)) for slot in ("Scale", "Bias")]
+    b.put(op, "Out", b.formula("a * b + c", x, *factors))
+
+
+def _check_affine(attrs: Attrs, shape: Shape) -> None:
+    need(attrs.get("data_layout", "NCHW") in ("NCHW", "AnyLayout") and len(shape) in (2, 4), "affine_channel in NHWC")
+
+
+@imports_step("affine_channel_grad")
+def _affine_channel_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    x, grad = b.get(op, "X"), b.get(op, "Out@GRAD")
+    _check_affine(attrs, x.shape)
+    need(grad.shape == x.shape, "a gradient that does not fit")
+    if b.wants(op, "X@GRAD"):
+        b.put(op, "X@GRAD", b.formula("a * b", grad, along(b, b.get(op, "Scale"), len(x.shape))))
+    if b.wants(op, "Scale@GRAD"):
+        b.put(op, "Scale@GRAD", b.sums(b.formula("a * b", grad, x), (1,)))
+    if b.wants(op, "Bias@GRAD"):
+        b.put(op, "Bias@GRAD", b.sums(grad, (1,)))
 
 
 @imports_step("lrn")
