@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from fluidtool.fluid import layers
-from fluidtool.runtime.engines.cuda.calls import Launch
+from fluidtool.runtime.engines.cuda.calls import Choice, Convolution, Launch
 from fluidtool.runtime.engines.cuda.training.compiled import CudaStep
+from tests.gpu.standin.devices import MACHINE
 from tests.gpu.test_training_halves import near
 from tests.gpu.test_training_reductions import in_a_step, kernels, whole_numbers
 from tests.gpu.test_training_softmax import jobs, sgd
@@ -64,6 +65,38 @@ def test_adaptive_windows_of_volumes_are_left_to_cupy(compiled: list[CudaStep]) 
     net = Net()
     attrs = {"pooling_type": "avg", "ksize": [2, 3, 2], "adaptive": True}
     in_a_step(net, *both_ways(net, "pool3d", whole_numbers(2, 3, 5, 6, 7), reads=("Out",), **attrs), rtol=1e-6)
+    assert [step.calls for step in compiled if step.calls] == []
+
+
+@pytest.mark.parametrize(
+    ("groups", "attrs"),
+    [
+        (1, {"strides": [2, 1, 2], "paddings": [1, 0, 1]}),
+        (2, {"dilations": [1, 2, 1], "paddings": [1, 0, 2, 1, 0, 1]}),
+        (4, {"padding_algorithm": "SAME", "strides": [1, 2, 1]}),
+    ],
+)
+def test_convolutions_of_volumes(groups: int, attrs: dict[str, Any], compiled: list[CudaStep]) -> None:
+    net = Net()
+    settled = {"strides": [1, 1, 1], "paddings": [0, 0, 0], "dilations": [1, 1, 1], "groups": groups} | attrs
+    inputs = {"Input": net.data(2, 4, 5, 6, 7), "Filter": net.data(8, 4 // groups, 3, 2, 3)}
+    y = net.op("conv3d", "Output", inputs, **settled)
+    wanted = dict.fromkeys(("Input@GRAD", "Filter@GRAD"), 1)
+    grads = net.several("conv3d_grad", wanted, {**inputs, "Output@GRAD": numbered(net, y)}, **settled)
+    in_a_step(net, y, *grads, rtol=1e-5)
+    computed = [call.computes for call in compiled[-1].calls if isinstance(call, Convolution)]
+    assert sorted(computed) == ["out", "weights", "x"]
+
+
+def test_a_convolution_of_volumes_with_channels_last_is_left_to_cupy(compiled: list[CudaStep]) -> None:
+    net = Net()
+    attrs = {"strides": [1, 1, 1], "paddings": [0, 0, 0], "dilations": [1, 1, 1], "groups": 1, "data_format": "NDHWC"}
+    inputs = {"Input": net.data(2, 5, 6, 7, 4), "Filter": net.data(8, 4, 3, 2, 3)}
+    y = net.op("conv3d", "Output", inputs, **attrs)
+    wanted = dict.fromkeys(("Input@GRAD", "Filter@GRAD"), 1)
+    in_a_step(
+        net, y, *net.several("conv3d_grad", wanted, {**inputs, "Output@GRAD": numbered(net, y)}, **attrs), rtol=1e-5
+    )
     assert [step.calls for step in compiled if step.calls] == []
 
 
@@ -221,12 +254,13 @@ def between(operate: Any) -> Any:
 
 def volumes(x: Any) -> Any:
     x = layers.reshape(x, [-1, 2, 4, 8, 8])
+    x = layers.conv3d(layers.conv3d(x, 4, 3, padding=1, act="tanh"), 2, [1, 3, 3], padding=[0, 1, 1], act="tanh")
     x = layers.pool3d(x, 2, "max", 2) + layers.pool3d(x, [4, 3, 3], "avg", 2, pool_padding=[1, 1, 1])
     return layers.reshape(x, [-1, 4, 4, 4])
 
 
 OPERATORS: dict[str, tuple[Any, int]] = {  # and what it needs of kernels between its neighbors, forward and backward
-    "pool3d": (volumes, 0),
+    "volumes": (volumes, 0),
     "nearest": (lambda x: layers.resize_nearest(x, scale=2.0, align_corners=False), 2),
     "bilinear": (lambda x: layers.resize_bilinear(x, [5, 11]), 2),
     "bilinear by pixels": (lambda x: layers.resize_bilinear(x, scale=2.0, align_corners=False, align_mode=0), 2),
@@ -257,6 +291,31 @@ def test_images_keep_their_layout(name: str, compiled: list[CudaStep]) -> None:
         Job(between(each), sgd).step(images()[0])
         found.append(sum(kernel not in ("sums", "reduce") for kernel in kernels(compiled[-1])))
     assert found[0] == found[1] + count
+
+
+def test_volumes_keep_their_layout(compiled: list[CudaStep]) -> None:
+    def build() -> Any:
+        x = layers.conv3d(layers.data("x", [3, 4, 8, 8]), 4, 3, act="tanh")
+        return layers.mean(layers.square(layers.conv3d(x, 2, 2) - 0.7))
+
+    Job(build, sgd).step({"x": np.ones((2, 3, 4, 8, 8), np.float32)})
+    calls = compiled[-1].calls
+    first, second = (at for at, call in enumerate(calls) if isinstance(call, Convolution) and call.computes == "out")
+    assert second == first + 3  # bias and tanh, and the filters as cuDNN reads them
+
+
+@pytest.mark.parametrize("half", ["fp16", "bf16"])
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_convolutions_of_volumes_are_offered_to_cudnn_in_halves(
+    is_refused: bool, half: str, compiled: list[CudaStep], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLUIDTOOL_CUDA_PRECISION", half)
+    if is_refused:
+        MACHINE.refused = frozenset({"odd conv of halves"})
+    near(between(volumes), images(), half, growth=4.0)
+    choices = [call.first for call in compiled[-1].calls if isinstance(call, Choice)]
+    assert [len(each.images) for each in choices if isinstance(each, Convolution)].count(5) == 2 + 2 + 2
+    assert compiled[-1].work.refused == (len(choices) if is_refused else 0)
 
 
 @pytest.mark.parametrize("half", ["fp16", "bf16"])

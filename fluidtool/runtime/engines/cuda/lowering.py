@@ -305,9 +305,9 @@ class Lowering:
         return row_major if value in self.first else channels_last
 
     def strides_like(self, node: Node) -> Shape | None:
-        """Channels last if an image of this shape that a node reads is so; else None."""
+        """Channels last if an image, or a volume, of this shape that a node reads is so; else None."""
         shape = node.output.shape
-        if len(shape) != 4 or node.output in self.first:
+        if len(shape) not in (4, 5) or node.output in self.first:
             return None
         waiting = list(operands(node))
         while waiting:
@@ -315,7 +315,7 @@ class Lowering:
             inner = self.inlined.get(value)
             if inner is not None:
                 waiting += operands(inner)
-            elif len(value.shape) == 4 and value in self.places and shape[1] > 1 < prod(shape[2:]):
+            elif len(value.shape) == len(shape) and value in self.places and shape[1] > 1 < prod(shape[2:]):
                 strides = self.places[value].strides
                 if are_channels_last(strides, value.shape) and value.shape[2:] == shape[2:]:
                     return channels_last(shape)

@@ -12,6 +12,7 @@ from fluidtool.runtime.graph.importers.convolution import Windows, windows_of
 from fluidtool.runtime.graph.importers.elementwise import shape_of_slopes
 from fluidtool.runtime.graph.importers.reductions import HOW
 from fluidtool.runtime.graph.importers.registry import IMPORTERS, need
+from fluidtool.runtime.graph.importers.volumes import windows_of_volumes
 from fluidtool.runtime.graph.ir import Shape, Value
 
 Attrs = Mapping[str, Any]
@@ -313,7 +314,7 @@ def _softmax_with_cross_entropy(b: StepBuilder, op: Operator, attrs: Attrs) -> N
 
 
 # ---------------------------------------------------------------- images
-@imports_step("conv2d", "depthwise_conv2d")
+@imports_step("conv2d", "depthwise_conv2d", "conv3d")
 def _convolution(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     x, weights = b.get(op, "Input"), b.get(op, "Filter")
     windows = convolution_of(op, attrs, x.shape, weights.shape)
@@ -325,7 +326,10 @@ def convolution_of(op: Operator, attrs: Attrs, images: Shape, filters: Shape) ->
     fused = any(op.inputs.get(slot) for slot in ("Bias", "ResidualData")) or any(
         attrs.get(name) for name in ("fuse_relu", "fuse_activation", "fuse_relu_before_depthwise_conv")
     )
-    need(len(images) == len(filters) == 4 and not fused, "a convolution that is fused")
+    need(not fused, "a convolution that is fused")
+    if op.type.startswith("conv3d"):
+        return windows_of_volumes(attrs, images, filters)
+    need(len(images) == len(filters) == 4, "a convolution of something other than images")
     need(attrs.get("data_format", "NCHW") in ("NCHW", "AnyLayout"), "convolution in NHWC")
     return windows_of(attrs, images, filters)
 

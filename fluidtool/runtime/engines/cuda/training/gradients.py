@@ -300,7 +300,7 @@ def _softmax_with_cross_entropy_gradient(b: StepBuilder, op: Operator, attrs: At
 
 
 # ---------------------------------------------------------------- images
-@imports_step("conv2d_grad", "depthwise_conv2d_grad")
+@imports_step("conv2d_grad", "depthwise_conv2d_grad", "conv3d_grad")
 def _convolution_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     x, weights, grad = b.get(op, "Input"), b.get(op, "Filter"), b.get(op, "Output@GRAD")
     windows = convolution_of(op, attrs, x.shape, weights.shape)

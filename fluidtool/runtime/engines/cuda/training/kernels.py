@@ -92,11 +92,13 @@ def _is_relu(node: Node) -> bool:
 # ---------------------------------------------------------------- images
 @lowers("convolution")
 def _convolution(low: Lowering, node: Node) -> None:
-    """In halves where memory has those, with channels by eights. cuDNN may refuse groups: then in float32, between copies."""
+    """In halves where memory has those, with channels by eights. cuDNN may refuse groups, and volumes: then in float32,
+    between copies.
+    """
     need_cudnn(low)
     values = images_of(node)
     sizes = (values[0].shape, values[1].shape, values[2].shape)
-    is_sure = takes_halves(sizes)
+    is_sure = takes_halves(sizes) and len(node.output.shape) == 4
     wide = by_eights(sizes) if low.half and is_sure else sizes
     shape = wide[values.index(node.output)]
     strides = low.image(node.output)
