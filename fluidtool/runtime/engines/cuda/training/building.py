@@ -13,7 +13,7 @@ from fluidtool.records import dataclass
 from fluidtool.runtime.dependencies import names_used
 from fluidtool.runtime.graph.bounds import Bound
 from fluidtool.runtime.graph.importers.elementwise import aligned
-from fluidtool.runtime.graph.importers.registry import GraphBuilder, Lod, need
+from fluidtool.runtime.graph.importers.registry import IMPORTERS, GraphBuilder, Lod, need
 from fluidtool.runtime.graph.ir import Node, Shape, Value
 from fluidtool.tensor import LoDRankTable
 
@@ -31,6 +31,15 @@ def imports_step(*types: str) -> Callable[[Importer], Importer]:
         return function
 
     return register
+
+
+def as_in_inference(*types: str) -> None:
+    """Import these operators as regions of inference do: they have no parameters, or read them like other values."""
+    STEP_IMPORTERS.update(dict.fromkeys(types, _as_in_inference))
+
+
+def _as_in_inference(b: StepBuilder, op: Operator, attrs: Mapping[str, Any]) -> None:
+    IMPORTERS[op.type](b, op, dict(attrs))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,13 @@ from math import prod
 from typing import Any
 
 from fluidtool.ir import Operator
-from fluidtool.runtime.engines.cuda.training.building import STEP_IMPORTERS, Rows, StepBuilder, imports_step
+from fluidtool.runtime.engines.cuda.training.building import (
+    STEP_IMPORTERS,
+    Rows,
+    StepBuilder,
+    as_in_inference,
+    imports_step,
+)
 from fluidtool.runtime.graph.importers.convolution import Windows, windows_of
 from fluidtool.runtime.graph.importers.elementwise import shape_of_slopes
 from fluidtool.runtime.graph.importers.reductions import HOW
@@ -19,15 +25,11 @@ Attrs = Mapping[str, Any]
 SHARED = (
     "elementwise_add", "elementwise_sub", "elementwise_mul", "elementwise_div", "elementwise_max", "elementwise_min",
     "relu", "relu6", "sigmoid", "tanh", "gelu", "leaky_relu", "hard_swish", "swish", "exp", "sqrt", "square", "hard_sigmoid",
-    "softsign", "brelu", "abs", "clip", "scale", "softmax", "assign", "stack",
+    "softsign", "brelu", "abs", "clip", "scale", "softmax", "assign", "stack", "pool2d",
 )  # fmt: skip
 """Operators that are imported as in inference: they have no parameters."""
 SHAPED = ("reshape2", "transpose2", "squeeze2", "unsqueeze2", "flatten2", "reshape", "transpose")
 """The same for those whose gradients need the shape of their input."""
-
-
-def _shared(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
-    IMPORTERS[op.type](b, op, dict(attrs))
 
 
 def _shaped(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
@@ -54,8 +56,8 @@ def _shaped_ids(b: StepBuilder, op: Operator, value: Value, attrs: Attrs) -> Non
         b.shapes[op.outputs["XShape"][0]] = value.shape
 
 
-STEP_IMPORTERS.update({type: _shared for type in SHARED if type in IMPORTERS})
-STEP_IMPORTERS.update({type: _shaped for type in SHAPED if type in IMPORTERS})
+as_in_inference(*SHARED)
+STEP_IMPORTERS.update(dict.fromkeys(SHAPED, _shaped))
 
 
 def add_tensors(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
@@ -332,11 +334,6 @@ def convolution_of(op: Operator, attrs: Attrs, images: Shape, filters: Shape) ->
     need(len(images) == len(filters) == 4, "a convolution of something other than images")
     need(attrs.get("data_format", "NCHW") in ("NCHW", "AnyLayout"), "convolution in NHWC")
     return windows_of(attrs, images, filters)
-
-
-@imports_step("pool2d")
-def _pool(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
-    IMPORTERS["pool2d"](b, op, dict(attrs))
 
 
 @imports_step("conv2d_transpose")

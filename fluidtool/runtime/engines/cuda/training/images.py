@@ -13,21 +13,17 @@ from fluidtool.records import dataclass
 from fluidtool.runtime.engines.cuda.images import over_channels_around
 from fluidtool.runtime.engines.cuda.lowering import Lowering, like_input, lowers
 from fluidtool.runtime.engines.cuda.sources import THREADS, Source, number
-from fluidtool.runtime.engines.cuda.training.building import STEP_IMPORTERS, StepBuilder, imports_step
+from fluidtool.runtime.engines.cuda.training.building import StepBuilder, as_in_inference, imports_step
 from fluidtool.runtime.engines.cuda.training.forward import along
 from fluidtool.runtime.graph.importers.interpolation import RESAMPLING, resampled
-from fluidtool.runtime.graph.importers.registry import IMPORTERS, need
+from fluidtool.runtime.graph.importers.registry import need
 from fluidtool.runtime.graph.importers.volumes import pooled_windows
 from fluidtool.runtime.graph.ir import Node, Shape
 
 Attrs = Mapping[str, Any]
 
 
-def _shared(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
-    IMPORTERS[op.type](b, op, dict(attrs))
-
-
-STEP_IMPORTERS.update(dict.fromkeys((*RESAMPLING, "pixel_shuffle"), _shared))
+as_in_inference(*RESAMPLING, "pixel_shuffle")
 
 
 # ---------------------------------------------------------------- volumes

@@ -8,21 +8,17 @@ from typing import Any
 import numpy as np
 
 from fluidtool.ir import Operator
-from fluidtool.runtime.engines.cuda.training.building import STEP_IMPORTERS, StepBuilder, imports_step
+from fluidtool.runtime.engines.cuda.training.building import StepBuilder, as_in_inference, imports_step
 from fluidtool.runtime.engines.cuda.training.images import Readers, readers_of
 from fluidtool.runtime.graph.importers.channels import add_shifted
 from fluidtool.runtime.graph.importers.padding import NONE, Border, borders_of, borders_of_images, places
-from fluidtool.runtime.graph.importers.registry import IMPORTERS, need
+from fluidtool.runtime.graph.importers.registry import need
 from fluidtool.runtime.graph.ir import Value
 
 Attrs = Mapping[str, Any]
 
 
-def _shared(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
-    IMPORTERS[op.type](b, op, dict(attrs))
-
-
-STEP_IMPORTERS.update(dict.fromkeys(("split", "pad", "pad2d", "temporal_shift"), _shared))
+as_in_inference("split", "pad", "pad2d", "temporal_shift")
 
 
 # ---------------------------------------------------------------- borders
