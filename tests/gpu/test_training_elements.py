@@ -58,6 +58,19 @@ def test_learned_slopes(mode: str, slopes: tuple[int, ...], compiled: list[CudaS
     assert len(compiled) == 1 and kernels(compiled[-1])[:1] == ["each"]
 
 
+@pytest.mark.parametrize("rows", [5, 1])
+@pytest.mark.parametrize("shape", [(5, 7), (5, 3, 4), (1, 6)])
+def test_cosines(shape: tuple[int, ...], rows: int, compiled: list[CudaStep]) -> None:
+    """Of rows with rows, or of all rows with one."""
+    net = Net()
+    inputs = {"X": net.data(*shape), "Y": net.data(min(rows, shape[0]), *shape[1:])}
+    results = net.several("cos_sim", dict.fromkeys(("Out", "XNorm", "YNorm"), 1), inputs)
+    inputs |= dict(zip(("Out", "XNorm", "YNorm"), results, strict=True)) | {"Out@GRAD": numbered(net, results[0])}
+    grads = net.several("cos_sim_grad", dict.fromkeys(("X@GRAD", "Y@GRAD"), 1), inputs)
+    in_a_step(net, *results, *grads, rtol=5e-6)
+    assert len(compiled) == 1 and kernels(compiled[-1])
+
+
 # ---------------------------------------------------------------- moves
 @pytest.mark.parametrize(
     "attrs", [{"num": 3, "axis": 1}, {"sections": [1, -1, 3], "axis": -1}, {"sections": [2, 1], "axis": 0}]

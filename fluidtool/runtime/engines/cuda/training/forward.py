@@ -253,6 +253,30 @@ def scaled(b: StepBuilder, value: Value, factor: float) -> Value:
     return b.node("formula", [value], value.shape, factor=factor, **attrs)
 
 
+@imports_step("cos_sim")
+def _cosine(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    x, y = cosine_rows(b, op)
+    lengths = [b.formula("sqrtf(a)", rows_sum(b, b.formula("a * a", rows))) for rows in (x, y)]
+    product = rows_sum(b, b.formula("a * b", x, y))
+    b.put(op, "Out", b.formula("a / b / c", product, *lengths))
+    for slot, value in zip(("XNorm", "YNorm"), lengths, strict=True):
+        if b.wants(op, slot):
+            b.put(op, slot, value)
+
+
+def cosine_rows(b: StepBuilder, op: Operator) -> tuple[Value, Value]:
+    """X and Y of a cosine as matrices; Y may have one row for all of X's."""
+    x, y = b.get(op, "X"), b.get(op, "Y")
+    need(len(x.shape) > 1 and x.shape[1:] == y.shape[1:] and y.shape[0] in (1, x.shape[0]), "rows that do not match")
+    return matrix(b, x, 1), matrix(b, y, 1)
+
+
+def rows_sum(b: StepBuilder, value: Value) -> Value:
+    """The sum of each row of a matrix, [rows, 1]."""
+    rows, length = value.shape
+    return b.node("reduce", [value], (rows, 1), sizes=(rows, length, 1), how=0)
+
+
 # ---------------------------------------------------------------- losses
 def counted(classes: int, ignored: int, label: str) -> str:
     """Whether a label is a class, and is not the one that does not count."""

@@ -16,6 +16,7 @@ from fluidtool.runtime.engines.cuda.training.forward import (
     check_batch_norm,
     check_sigmoid_cross_entropy,
     convolution_of,
+    cosine_rows,
     counted,
     dropout_factor,
     labels_of,
@@ -262,6 +263,21 @@ def _matmul_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     if b.wants(op, "Y@GRAD"):
         found = b.product(swapped(b, grad), one) if swap_y else b.product(swapped(b, one), grad)
         b.put(op, "Y@GRAD", found)
+
+
+@imports_step("cos_sim_grad")
+def _cosine_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    x, y = cosine_rows(b, op)
+    column = (x.shape[0], 1)
+    grad, out = (b.view(b.get(op, slot), column) for slot in ("Out@GRAD", "Out"))
+    x_norm, y_norm = (b.view(b.get(op, f"{slot}Norm"), (rows.shape[0], 1)) for slot, rows in (("X", x), ("Y", y)))
+    text = "a * (c / (e * f) - d * b / (e * e))"  # a: that of the result d; b, e: the rows and their length; c, f: the others
+    if b.wants(op, "X@GRAD"):
+        found = b.formula(text, grad, x, y, out, x_norm, y_norm, shape=x.shape)
+        b.put(op, "X@GRAD", b.view(found, b.get(op, "X").shape))
+    if b.wants(op, "Y@GRAD"):
+        found = b.formula(text, grad, y, x, out, y_norm, x_norm, shape=x.shape)
+        b.put(op, "Y@GRAD", b.summed_to(found, y.shape, b.get(op, "Y").shape))
 
 
 # ---------------------------------------------------------------- losses
