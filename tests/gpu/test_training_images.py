@@ -263,7 +263,7 @@ OPERATORS: dict[str, tuple[Any, int]] = {  # and what it needs of kernels betwee
     "volumes": (volumes, 0),
     "nearest": (lambda x: layers.resize_nearest(x, scale=2.0, align_corners=False), 2),
     "bilinear": (lambda x: layers.resize_bilinear(x, [5, 11]), 2),
-    "bilinear by pixels": (lambda x: layers.resize_bilinear(x, scale=2.0, align_corners=False, align_mode=0), 2),
+    "bilinear_by_pixels": (lambda x: layers.resize_bilinear(x, scale=2.0, align_corners=False, align_mode=0), 2),
     "pixel_shuffle": (lambda x: layers.pixel_shuffle(x, 2), 2),
     "lrn": (lambda x: layers.lrn(x, n=5, k=1.0, alpha=0.1), 2),
     "group_norm": (lambda x: layers.group_norm(x, 2, param_attr="scale", bias_attr="bias"), 2),
