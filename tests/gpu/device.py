@@ -128,6 +128,28 @@ def layout_case(name: str) -> None:
     assert error < 1e-5, f"off by {error:.2g} of its norm"
 
 
+def image_cases() -> list[str]:
+    """Operators of images and volumes between convolutions, and a precision."""
+    from tests.gpu.test_training_images import OPERATORS
+
+    return [f"{name}/{half}" for name in OPERATORS for half in ("float32", "bf16", "fp16")]
+
+
+def image_case(name: str) -> None:
+    """Three training steps give the CPU's losses and parameters."""
+    from tests.gpu.test_training_halves import near
+    from tests.gpu.test_training_images import OPERATORS, between, images
+    from tests.gpu.test_training_softmax import jobs
+
+    what, half = name.split("/")
+    os.environ[f"{SWITCH}_PRECISION"] = half
+    build = between(OPERATORS[what][0])
+    if half == "float32":
+        jobs(build, images(), 1e-4)
+    else:
+        near(build, images(), half, growth=4.0)
+
+
 def graph_seeds() -> list[str]:
     """The random programs."""
     return [str(seed) for seed in range(SEEDS)]
@@ -144,6 +166,7 @@ PARTS: dict[str, tuple[Callable[[], Sequence[str]], Callable[[str], Any], str]] 
     "training as graphs": (lambda: names_in("train"), cases.step_counts, "1"),
     "training in halves": (lambda: names_in("train"), cases.training_in_halves, "1"),
     "operators in training steps": (cases.step_operators, cases.operator_in_a_step, "1"),
+    "images in training steps": (image_cases, image_case, "1"),
     "random programs as graphs": (graph_seeds, random_program, "1"),
 }
 """By name: the cases, what runs one, and whether regions are CUDA graphs."""

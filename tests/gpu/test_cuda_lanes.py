@@ -270,6 +270,19 @@ def test_sums(shape: tuple[int, ...], kept: tuple[int, ...], lies: Any) -> None:
     assert len(kernels) <= 2
 
 
+@pytest.mark.parametrize("lies", [row_major, channels_last])
+@pytest.mark.parametrize("kept", [(1,), (), (0, 1), (2,), (0, 1, 2)])
+@pytest.mark.parametrize("how", [2, 3])
+def test_extremes(how: int, kept: tuple[int, ...], lies: Any) -> None:
+    shape = (64, 4, 16, 16)
+    x, given = Value("x", shape), some(*shape)
+    node = Node("extremes", [x], Value("y", tuple(shape[axis] for axis in kept)), {"kept": kept, "how": how})
+    found, kernels = computed({x: given}, [node], places={x: Place(Buffer(x.floats, "input"), lies(shape))})
+    want = {2: np.max, 3: np.min}[how](given, axis=tuple(axis for axis in range(4) if axis not in kept))
+    np.testing.assert_array_equal(found, want)
+    assert len(kernels) <= 2
+
+
 # ---------------------------------------------------------------- views without a copy
 @pytest.mark.parametrize(
     ("shape", "strides", "into", "want"),

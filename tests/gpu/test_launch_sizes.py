@@ -13,9 +13,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fluidtool.ops.nn.interpolation import axis_ratio, axis_taps
 from fluidtool.runtime.engines.cuda import decoding  # noqa: F401  (what lowers best paths)
-from fluidtool.runtime.engines.cuda.calls import Buffer, Place
-from fluidtool.runtime.engines.cuda.training import ctc, kernels, structured  # noqa: F401  (what lowers losses)
+from fluidtool.runtime.engines.cuda.calls import Buffer, Place, channels_last, row_major
+from fluidtool.runtime.engines.cuda.training import ctc, groups, kernels, structured  # noqa: F401  (what lowers the rest)
+from fluidtool.runtime.engines.cuda.training.images import readers_of
 from fluidtool.runtime.graph.ir import Node, Value
 from fluidtool.runtime.graph.sequence_runs import Runs, by_time, of_lod, padded
 from tests.gpu.test_cuda_lanes import Array, binary, exp, rounded, several
@@ -310,3 +312,169 @@ def test_labels_without_places(sizes: list[int], classes: int, is_padded: bool) 
     found, _ = several(given, nodes, outs)
     for number, (a, b) in enumerate(zip(found, wanted, strict=True)):
         near(a, b, 1e-3 if number % 2 else 5e-5)
+
+
+# ---------------------------------------------------------------- images and volumes
+SIZES_OF_IMAGES = st.tuples(
+    st.sampled_from([1, 2]), st.sampled_from([1, 3, 8]), *(st.sampled_from([1, 2, 5, 8]),) * 3
+)  # batch, channels, depth, rows, columns
+WINDOW = st.tuples(st.integers(1, 4), st.integers(1, 3), st.integers(0, 3))  # size, stride, pad
+LAYOUTS = pytest.mark.parametrize("lies", [row_major, channels_last])
+
+
+def doubled(x: Value, array: Array, lies: Any) -> tuple[Node, Place, Array]:
+    """Twice an image, kept in memory as it lies itself; where that is; its numbers, many of which are equal."""
+    return binary(x, x), Place(Buffer(x.floats, "input"), lies(x.shape)), 2 * np.rint(array)
+
+
+def pooled_sizes(sizes: tuple[int, ...], windows: list[tuple[int, int, int]]) -> tuple[int, ...]:
+    return tuple((n + 2 * pad - w) // step + 1 for n, (w, step, pad) in zip(sizes, windows, strict=True))
+
+
+@LAYOUTS
+@HALVES
+@settings(LIMITS, max_examples=2)
+@given(shape=SIZES_OF_IMAGES, windows=st.lists(WINDOW, min_size=3, max_size=3))
+def test_pooling(shape: tuple[int, ...], windows: list[tuple[int, int, int]], half: str, lies: Any) -> None:
+    """Windows of any size, of volumes and of images; of equal numbers the first one is the maximum."""
+    given, places, nodes, outs, wanted = {}, {}, [], [], []
+    for type, own, used in (("pool3d", shape, windows), ("pool2d", (*shape[:2], *shape[3:]), windows[1:])):
+        used = [(min(w, n), step, min(pad, min(w, n) - 1)) for n, (w, step, pad) in zip(own[2:], used, strict=True)]
+        counts = pooled_sizes(own[2:], used)
+        sizes, strides, pads = (list(each) for each in zip(*used, strict=True))
+        for mode, attrs in enumerate(({"pooling_type": "max"}, {"pooling_type": "avg"}, {"exclusive": False})):
+            name = f"{type} {mode}"
+            x, grad = Value(f"x {name}", own), Value(f"g {name}", (*own[:2], *counts))
+            kept, places[x], array = doubled(x, numbers(*own), lies)
+            given |= {x: array / 2, grad: numbers(*grad.shape)}
+            settled = {"window": sizes, "strides": strides, "pads": [*pads, *pads], "mode": mode, "adaptive": False}
+            pool = Node("pool", [kept.output], Value(f"y {name}", grad.shape), settled)
+            back = Node("pool_gradient", [kept.output, pool.output, grad], Value(f"b {name}", own), settled)
+            nodes += [kept, pool, back]
+            outs += [pool.output, back.output]
+            named = {"pooling_type": "avg", "ksize": sizes, "strides": strides, "paddings": pads} | attrs
+            (y,) = reference(type, ["Out"], {"X": array}, **named)
+            (by_x,) = reference(f"{type}_grad", ["X@GRAD"], {"X": array, "Out": y, "Out@GRAD": given[grad]}, **named)
+            wanted += [y, by_x]
+    found, _ = several(given, nodes, outs, half, places)
+    for a, b in zip(found, wanted, strict=True):
+        near(a, b, 1e-6)
+
+
+CELLS = st.sampled_from([1, 2, 3, 7, 8, 33])
+
+
+@LAYOUTS
+@HALVES
+@settings(LIMITS, max_examples=2)
+@given(
+    shape=st.tuples(st.sampled_from([1, 2]), st.sampled_from([1, 3, 8]), CELLS, CELLS),
+    sizes=st.tuples(CELLS, CELLS),
+    method=st.sampled_from(["nearest", "bilinear", "bicubic"]),
+    corners=st.booleans(),
+    mode=st.integers(0, 1),
+)
+def test_gradients_of_resampling(
+    shape: tuple[int, ...], sizes: tuple[int, int], method: str, corners: bool, mode: int, half: str, lies: Any
+) -> None:
+    grad = Value("g", (*shape[:2], *sizes))
+    kept, place, array = doubled(grad, 9 * numbers(*grad.shape), lies)
+    taps = [
+        axis_taps(np, method, size, count, axis_ratio(np, size, count, 0.0, corners), corners, mode)
+        for size, count in zip(shape[2:], sizes, strict=True)
+    ]
+    attrs = {"readers": [readers_of(axis.size, axis.cells, axis.weights) for axis in taps]}
+    back = Node("interpolate_gradient", [kept.output], Value("b", shape), attrs)
+    (found, _), _ = several(
+        {grad: array / 2},
+        [kept, back, binary(kept.output, kept.output)],
+        [back.output, kept.output],
+        half,
+        {grad: place},
+    )
+    named = {
+        "interp_method": method,
+        "align_corners": corners,
+        "align_mode": mode,
+        "out_h": sizes[0],
+        "out_w": sizes[1],
+    }
+    inputs = {"X": numbers(*shape), "Out@GRAD": array}
+    (want,) = reference(f"{method}_interp_grad", ["X@GRAD"], inputs, **named)
+    near(found, want, 1e-5)
+
+
+@LAYOUTS
+@HALVES
+@settings(LIMITS, max_examples=2)
+@given(
+    shape=st.tuples(st.sampled_from([1, 3]), st.sampled_from([1, 5, 8, 33]), CELLS, CELLS),
+    around=st.integers(0, 4),
+    beta=st.sampled_from([0.5, 0.75, 1.0]),
+)
+def test_channels_around(shape: tuple[int, ...], around: int, beta: float, half: str, lies: Any) -> None:
+    x, grad = Value("x", shape), Value("g", shape)
+    kept, place, array = doubled(x, numbers(*shape), lies)
+    given = {x: array / 2, grad: numbers(*shape)}
+    attrs = {"around": around, "fourths": 4 * beta, "numbers": (1.5, 0.2), "keeps": True}
+    y = Node("local_response", [kept.output], Value("y", shape), attrs)
+    middle = Node("beside", [y.output], Value("m", shape), {"name": "middle"})
+    of = {"around": around, "alpha": 0.2, "beta": beta}
+    back = Node("local_response_gradient", [kept.output, y.output, middle.output, grad], Value("b", shape), of)
+    outs = [y.output, middle.output, back.output]
+    found, _ = several(given, [kept, y, middle, back], outs, half, {x: place})
+    named = {"n": 2 * around + 1, "k": 1.5, "alpha": 0.2, "beta": beta}
+    inputs = {"X": array}
+    wanted = reference("lrn", ["Out", "MidOut"], inputs, **named)
+    inputs |= dict(zip(("Out", "MidOut"), wanted, strict=True)) | {"Out@GRAD": given[grad]}
+    wanted += reference("lrn_grad", ["X@GRAD"], inputs, **named)
+    for a, b in zip(found, wanted, strict=True):
+        near(a, b, 1e-5)
+
+
+@LAYOUTS
+@HALVES
+@settings(LIMITS, max_examples=2)
+@given(shape=st.tuples(st.sampled_from([1, 2]), st.sampled_from([1, 2, 8]), CELLS, CELLS), factor=st.integers(1, 3))
+def test_pixels_become_channels(shape: tuple[int, ...], factor: int, half: str, lies: Any) -> None:
+    n, c, h, w = shape
+    x, y = Value("x", (n, c * factor**2, h, w)), Value("y", (n, c, h * factor, w * factor))
+    kept, place, array = doubled(x, numbers(*x.shape), lies)
+    there = Node("pixel_shuffle", [kept.output], y, {"factor": factor})
+    back = Node("pixel_shuffle_gradient", [y], Value("b", x.shape), {"factor": factor})
+    after = binary(back.output, back.output)
+    (found,), _ = several({x: array / 2}, [kept, there, back, after], [after.output], half, {x: place})
+    np.testing.assert_array_equal(found, 2 * array)
+
+
+@LAYOUTS
+@HALVES
+@settings(LIMITS, max_examples=2)
+@given(
+    images=st.sampled_from([1, 3]),
+    count=st.sampled_from([1, 2, 8]),
+    each=st.sampled_from([1, 3, 4, 8, 33]),
+    sizes=st.tuples(CELLS, CELLS),
+)
+def test_groups(images: int, count: int, each: int, sizes: tuple[int, int], half: str, lies: Any) -> None:
+    """Normalized groups of channels, and the gradient, which reads what has been kept beside them."""
+    shape = (images, count * each, *sizes)
+    x, scale, shift, grad = Value("x", shape), *(Value(name, shape[1:2]) for name in "st"), Value("g", shape)
+    kept, place, array = doubled(x, 9 * numbers(*shape), lies)
+    given = {x: array / 2, scale: numbers(shape[1]), shift: numbers(shape[1])[::-1].copy(), grad: numbers(*shape)}
+    attrs = {"groups": count, "epsilon": 0.5, "given": ("scale", "shift")}
+    y = Node("group_norm_step", [kept.output, scale, shift], Value("y", shape), attrs)
+    mean, variance = (
+        Node("beside", [y.output], Value(each, (images, count)), {"name": each}) for each in ("mean", "variance")
+    )
+    of = {"groups": count, "epsilon": 0.5, "centers": True}
+    back = Node("group_norm_gradient", [grad, kept.output, variance.output], Value("b", shape), of)
+    nodes = [kept, y, mean, variance, back]
+    found, _ = several(given, nodes, [node.output for node in nodes[1:]], half, {x: place})
+    inputs = {"X": array, "Scale": given[scale], "Bias": given[shift]}
+    wanted = reference("group_norm", ["Y", "Mean", "Variance"], inputs, groups=count, epsilon=0.5)
+    rows, steep = (value.reshape(images, count, -1).astype(np.float64) for value in (array, given[grad]))
+    apart = steep - steep.mean(2, keepdims=True) - rows * (rows * steep).mean(2, keepdims=True)
+    wanted.append((apart / np.sqrt(wanted[2][..., None] + 0.5)).reshape(shape))
+    for a, b in zip(found, wanted, strict=True):
+        near(a, b, 1e-4)

@@ -128,13 +128,17 @@ def test_a_convolution_with_channels_first_is_described_to_cudnn(
 
 
 @needs_cudnn
-def test_a_convolution_of_volumes_is_described_to_cudnn() -> None:
-    nowhere = Pointer(Buffer(1))
+@pytest.mark.parametrize("computes", ["out", "x", "weights"])
+@pytest.mark.parametrize("half", ["", "fp16", "bf16"])
+def test_a_convolution_of_volumes_is_described_to_cudnn(half: str, computes: str) -> None:
+    nowhere = Pointer(Buffer(1, half=half))
     call = Convolution(
-        nowhere, nowhere, nowhere, (2, 4, 5, 6, 7), (6, 4, 3, 3, 3), (2, 6, 3, 6, 7), (1, 1, 1, 1, 1, 1), (2, 1, 1), (1, 1, 1)
+        nowhere, nowhere, nowhere, (2, 4, 5, 6, 7), (6, 4, 3, 3, 3), (2, 6, 3, 6, 7), (1, 1, 1, 1, 1, 1), (2, 1, 1), (1, 1, 1),
+        computes,
     )  # fmt: skip
-    _, (x, _, y) = cudnn.convolution_graph(cudnn.module(), call, None)
+    _, (x, weights, y) = cudnn.convolution_graph(cudnn.module(), call, None)
     assert (x.get_stride(), y.get_dim()) == ([840, 1, 168, 28, 4], [2, 6, 3, 6, 7])
+    assert weights.get_stride() == [108, 1, 36, 12, 4]
 
 
 @needs_cudnn

@@ -40,6 +40,8 @@ from tests.gpu.test_cuda_tables import batch as rows_of_tables
 from tests.gpu.test_cuda_tables import two_tables
 from tests.gpu.test_training_attention import needed
 from tests.gpu.test_training_attention import network as network_of_attention
+from tests.gpu.test_training_images import OPERATORS as OPERATORS_OF_IMAGES
+from tests.gpu.test_training_images import between, images
 from tests.gpu.test_training_steps import OPTIMIZERS, Job, attention, words
 from tests.runtime.native.checking import Net
 from tests.runtime.native.test_sequences import gru, lstm, sequences
@@ -154,6 +156,17 @@ def test_kernels_of_a_step_with_tables_attention_and_dropout(architecture: str, 
     text, check = generated
     assert "draw_" in text and "scatter_" in text and faults(text, architecture) == ""
     assert "check_" in check and faults(check, architecture) == ""
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("precision", ["float32", "fp16", "bf16"])
+@pytest.mark.parametrize("name", OPERATORS_OF_IMAGES)
+def test_kernels_of_images(
+    name: str, precision: str, architecture: str, generated: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLUIDTOOL_CUDA_PRECISION", precision)
+    Job(between(OPERATORS_OF_IMAGES[name][0]), OPTIMIZERS["sgd"]).step(images(1)[0])
+    assert generated and [faults(each, architecture) for each in generated] == [""] * len(generated)
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
@@ -12,7 +13,7 @@ from fluidtool.runtime.engines.cuda.convolutions import finish_convolution, scal
 from fluidtool.runtime.engines.cuda.lowering import Lowering, like_input, lowers, need_cudnn
 from fluidtool.runtime.engines.cuda.sources import THREADS, Source, number
 from fluidtool.runtime.graph.importers.registry import need
-from fluidtool.runtime.graph.ir import NONE, Node, Value
+from fluidtool.runtime.graph.ir import NONE, Node, Shape, Value
 
 
 @lowers("interpolate")
@@ -143,27 +144,45 @@ def _pixel_shuffle(low: Lowering, node: Node) -> None:
         channel = src.whole(f"{c} * {factor**2} + {y} % {factor} * {factor} + {z} % {factor}")
         return src.load(x, [n, channel, src.whole(f"{y} / {factor}"), src.whole(f"{z} / {factor}")])
 
-    low.elementwise(low.new(node.output), node.output.shape, element)
+    low.elementwise(low.new(node.output, like_input(low, node)), node.output.shape, element)
 
 
 @lowers("local_response")
 def _local_response(low: Lowering, node: Node) -> None:
-    """x / (k + alpha * the sum of squares of the channels around) ** (fourths / 4)."""
-    x, around, fourths = node.inputs[0], node.attrs["around"], node.attrs["fourths"]
+    """x / middle ** (fourths / 4), where middle = k + alpha * the sum of squares of the channels around.
+
+    attrs: with `keeps`, the middle is kept beside the result.
+    """
+    x, fourths = node.inputs[0], node.attrs["fourths"]
     k, alpha = map(number, node.attrs["numbers"])
-    out, count = low.new(node.output, like_input(low, node)), x.shape[1]
-    src = Source(low)
+    src, out = Source(low), low.new(node.output, like_input(low, node))
+
+    def square(index: list[str]) -> str:
+        return f"const float v = {src.load(x, index)}; total += v * v;"
+
+    index = over_channels_around(src, out, x.shape, node.attrs["around"], square)
+    src.lines.append(f"const float middle = {k} + {alpha} * total;")
+    if node.attrs.get("keeps"):
+        kept = low.beside[node.output, "middle"] = Place(low.room(x.shape), out.strides)
+        src.lines.append(src.store(kept, index, "middle", src.writable(kept.buffer)))
+    src.lines.append(src.store(out, index, f"{src.load(x, index)} / powf(middle, {number(fourths / 4)})"))
+    low.calls.append(src.launch(out, -(-prod(x.shape) // THREADS), THREADS, "response"))
+
+
+def over_channels_around(
+    src: Source, out: Place, shape: Shape, around: int, add: Callable[[list[str]], str]
+) -> list[str]:
+    """Statements that make `total` a sum over the channels around, by what `add` says of each; the index of the thread."""
     order = sorted(range(4), key=lambda axis: -out.strides[axis])
-    index = src.split(src.thread(prod(x.shape)), x.shape, order)
+    index = src.split(src.thread(prod(shape)), shape, order)
     src.lines += [
         f"int begin = {index[1]} - {around}, end = {index[1]} + {around + 1};",
         "if (begin < 0) begin = 0;",
-        f"if (end > {count}) end = {count};",
+        f"if (end > {shape[1]}) end = {shape[1]};",
         "float total = 0.0f;",
-        f"for (int i = begin; i < end; i++) {{ const float v = {src.load(x, [index[0], 'i', *index[2:]])}; total += v * v; }}",
-        src.store(out, index, f"{src.load(x, index)} / powf({k} + {alpha} * total, {number(fourths / 4)})"),
+        f"for (int i = begin; i < end; i++) {{ {add([index[0], 'i', *index[2:]])} }}",
     ]
-    low.calls.append(src.launch(out, -(-prod(x.shape) // THREADS), THREADS, "response"))
+    return index
 
 
 # ---------------------------------------------------------------- boxes

@@ -36,7 +36,12 @@ MOVES = frozenset({"view", "transpose", "slice"})
 DEEPEST = 64  # nodes that follow each other within one kernel, which is written by functions that call each other
 WITHIN = MOVES | {"unary", "binary", "affine", "concat", "stack", "formula"}
 """What may be computed within its reader: without reading anything at an index that it looks up."""
-ROWS = frozenset({"softmax", "log_softmax", "softmax_dropped", "softmax_gradient", "layer_norm", "reduce", "sums"})
+ROWS = frozenset(
+    {
+        "softmax", "log_softmax", "softmax_dropped", "softmax_gradient", "layer_norm", "group_norm_step", "group_norm_gradient",
+        "reduce", "sums", "extremes",
+    }
+)  # fmt: skip
 """Nodes that read an element two or three times."""
 NARROW = frozenset(EXPRESSIONS) | {
     "softmax", "softmax_axis", "layer_norm", "group_norm", "pool", "product", "matmul", "attention", "conv", "interpolate",
@@ -300,9 +305,9 @@ class Lowering:
         return row_major if value in self.first else channels_last
 
     def strides_like(self, node: Node) -> Shape | None:
-        """Channels last if an image of this shape that a node reads is so; else None."""
+        """Channels last if an image, or a volume, of this shape that a node reads is so; else None."""
         shape = node.output.shape
-        if len(shape) != 4 or node.output in self.first:
+        if len(shape) not in (4, 5) or node.output in self.first:
             return None
         waiting = list(operands(node))
         while waiting:
@@ -310,7 +315,7 @@ class Lowering:
             inner = self.inlined.get(value)
             if inner is not None:
                 waiting += operands(inner)
-            elif len(value.shape) == 4 and value in self.places and shape[1] > 1 < prod(shape[2:]):
+            elif len(value.shape) == len(shape) and value in self.places and shape[1] > 1 < prod(shape[2:]):
                 strides = self.places[value].strides
                 if are_channels_last(strides, value.shape) and value.shape[2:] == shape[2:]:
                     return channels_last(shape)
@@ -409,16 +414,19 @@ ALIASES: dict[str, Callable[[Place, Node], Place | None]] = {
 
 
 # ---------------------------------------------------------------- pooling
+AXES = "zyx"  # of a volume, and the last two of an image
+
+
 @lowers("pool")
 def _pool(low: Lowering, node: Node) -> None:
-    x, attrs = node.inputs[0], node.attrs
-    (h, w), (rows, columns) = x.shape[2:], node.output.shape[2:]
+    """Windows of images, or of volumes. attrs: `window`, `strides` and `pads` by axis, `mode`, whether it is `adaptive`."""
+    x, attrs, shape = node.inputs[0], node.attrs, node.output.shape
     need(node.residual is None and node.activation == NONE, "pooling with an activation")
     src, out = Source(low), low.new(node.output, like_input(low, node))
-    shape = node.output.shape
-    order = sorted(range(4), key=lambda axis: -out.strides[axis])
+    order = sorted(range(len(shape)), key=lambda axis: -out.strides[axis])
     index = src.split(src.thread(prod(shape)), shape, order)
-    for name, part, size, cells, axis in (("y", index[2], h, rows, 0), ("x", index[3], w, columns, 1)):
+    names = AXES[5 - len(shape) :]
+    for axis, (name, part, size, cells) in enumerate(zip(names, index[2:], x.shape[2:], shape[2:], strict=True)):
         if attrs["adaptive"]:
             first, last = f"{part} * {size} / {cells}", f"(({part} + 1) * {size} + {cells - 1}) / {cells}"
         else:
@@ -428,16 +436,15 @@ def _pool(low: Lowering, node: Node) -> None:
         src.lines.append(f"if (first_{name} < 0) first_{name} = 0;")
         src.lines.append(f"if (last_{name} > {size}) last_{name} = {size};")
     maximum = attrs["mode"] == 0
-    loaded = src.load(x, [index[0], index[1], "y", "x"])
+    loaded = src.load(x, [*index[:2], *names])
     step = f"found = ft_larger(found, {loaded});" if maximum else f"found += {loaded};"
     src.lines.append(f"float found = {'-1.0f / 0.0f' if maximum else '0.0f'};")
-    loops = "for (int y = first_y; y < last_y; y++) for (int x = first_x; x < last_x; x++)"
+    loops = " ".join(f"for (int {name} = first_{name}; {name} < last_{name}; {name}++)" for name in names)
     src.lines.append(f"{loops} {step}")
-    window = attrs["window"][0] * attrs["window"][1]
     divided = {
         0: "found",
-        1: "found / (float)((last_y - first_y) * (last_x - first_x))",
-        2: f"found / {number(window)}",
+        1: f"found / (float)({' * '.join(f'(last_{name} - first_{name})' for name in names)})",
+        2: f"found / {number(prod(attrs['window']))}",
     }
     src.lines.append(src.store(out, index, divided[attrs["mode"]]))
     low.calls.append(src.launch(out, -(-prod(shape) // THREADS), THREADS, "pool"))

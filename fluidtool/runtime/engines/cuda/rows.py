@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from fluidtool.records import dataclass
 from fluidtool.runtime.engines.cuda import sources
-from fluidtool.runtime.engines.cuda.calls import Place
+from fluidtool.runtime.engines.cuda.calls import Place, are_channels_last
 from fluidtool.runtime.engines.cuda.lowering import LARGEST, Lowering, lowers
 from fluidtool.runtime.engines.cuda.sources import THREADS, Source, activated, number
 from fluidtool.runtime.graph.importers.registry import need
@@ -243,56 +244,84 @@ def _layer_norm(low: Lowering, node: Node) -> None:
             return value
         return f"({value} + {src.load(node.residual, src.reshaped(index, x.shape, node.residual.shape))})"
 
-    def column(src: Source, name: str, part: str) -> str | None:
+    def column(src: Source, name: str, part: str, index: list[str]) -> str | None:
         numbers = node.attrs[name]
         return None if numbers is None else src.numbered(numbers, part)
 
-    _normalized(low, node, out, (rows, count), element, column)
+    def index(kernel: Rows, part: str) -> list[str]:
+        return kernel.src.split(kernel.index(part), x.shape)
+
+    normalized(low, node, out, (rows, count), index, element, column)
 
 
 @lowers("group_norm")
 def _group_norm(low: Lowering, node: Node) -> None:
-    x, groups = node.inputs[0], node.attrs["groups"]
-    each, plane = x.shape[1] // groups, prod(x.shape[2:])
-    out = low.new(node.output, low.strides_like(node))
+    """attrs: `groups`, `epsilon`, and `scale` and `shift` by channel, or None."""
+    x = node.inputs[0]
+    groups = Groups(low, x, node.attrs["groups"])
 
-    def element(src: Source, index: list[str]) -> str:
-        return src.load(x, index)
-
-    def column(src: Source, name: str, part: str) -> str | None:
+    def column(src: Source, name: str, part: str, index: list[str]) -> str | None:
         numbers = node.attrs[name]
-        if numbers is None:
-            return None
-        return src.numbered(numbers, src.whole(f"row % {groups} * {each} + {part} / {plane}"))
+        return None if numbers is None else src.numbered(numbers, index[1])
 
-    _normalized(low, node, out, (x.shape[0] * groups, each * plane), element, column)
+    out = low.new(node.output, low.strides_like(node))
+    normalized(low, node, out, groups.matrix, groups.index, lambda src, index: src.load(x, index), column)
 
 
-def _normalized(
+@dataclass(frozen=True, eq=False, slots=True)
+class Groups:
+    """The groups of channels of each image of a value, as rows whose elements are in the order of memory."""
+
+    low: Lowering
+    x: Value
+    count: int
+
+    @property
+    def matrix(self) -> tuple[int, int]:
+        """How many groups there are, and how many elements each has."""
+        rows = self.x.shape[0] * self.count
+        return rows, prod(self.x.shape) // rows
+
+    def index(self, kernel: Rows, part: str) -> list[str]:
+        """The index of an element of the group `row`."""
+        src, shape = kernel.src, self.x.shape
+        if not are_channels_last(self.low.strides_of(self.x), shape):
+            return src.split(kernel.index(part), shape)
+        each = shape[1] // self.count
+        own, *place = src.split(part, (each, *shape[2:]), [*range(1, len(shape) - 1), 0])
+        image, group = (src.whole(f"row {sign} {self.count}") for sign in "/%")
+        return [image, src.flat([group, own], (self.count, each)), *place]
+
+
+def normalized(
     low: Lowering,
     node: Node,
     out: Place,
     matrix: tuple[int, int],
+    index: Callable[[Rows, str], list[str]],
     element: Callable[[Source, list[str]], str],
-    column: Callable[[Source, str, str], str | None],
+    column: Callable[[Source, str, str, list[str]], str | None],
+    kept: Mapping[str, Place] = MappingProxyType({}),
 ) -> None:
-    """Rows minus their mean, divided by their deviation, times a scale, plus a shift."""
-    shape, count = node.inputs[0].shape, matrix[1]
-    epsilon = number(node.attrs["epsilon"])
+    """Rows minus their mean, divided by their deviation, times a scale, plus a shift.
+
+    index: of an element, by its place in a row. column: of `scale` and `shift`. kept: where `mean` and `variance` are kept.
+    """
+    count, epsilon = matrix[1], number(node.attrs["epsilon"])
 
     def write(kernel: Rows) -> None:
         src = kernel.src
 
         def value(part: str) -> str:
-            return element(src, src.split(kernel.index(part), shape))
+            return element(src, index(kernel, part))
 
         def stored(part: str) -> str:
-            scale, shift = column(src, "scale", part), column(src, "shift", part)
+            own = index(kernel, part)
+            scale, shift = (column(src, name, part, own) for name in ("scale", "shift"))
             found = "(v - mean) * factor"
             found = found if scale is None else f"{found} * {scale}"
             found = found if shift is None else f"{found} + {shift}"
-            index = src.split(kernel.index(part), node.output.shape)
-            return src.store(out, index, activated(node.activation, found))
+            return src.store(out, own, activated(node.activation, found))
 
         src.lines.append("float sum = 0.0f, squares = 0.0f;")
         kernel.first(value, lambda part: "sum += v;")
@@ -300,7 +329,11 @@ def _normalized(
         src.lines.append(f"const float mean = sum / {number(count)};")
         kernel.again(value, lambda part: "squares += (v - mean) * (v - mean);")
         kernel.joined("squares", "({a} + {b})")
-        src.lines.append(f"const float factor = 1.0f / sqrtf(squares / {number(count)} + {epsilon});")
+        src.lines.append(
+            f"const float variance = squares / {number(count)}, factor = 1.0f / sqrtf(variance + {epsilon});"
+        )
+        for name, place in kept.items():
+            src.lines.append(f"if (me == 0) {src.writable(place.buffer, place.offset)}[row] = {name};")
         kernel.again(value, stored)
 
     in_rows(low, out, *matrix, "norm", write)

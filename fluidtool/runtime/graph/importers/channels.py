@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,12 @@ def _pixel_shuffle(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None
 @imports("temporal_shift")
 def _temporal_shift(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     """Channels split in three: the first two parts come from the previous and the next image; concatenated again."""
-    x, segments, share = r.get(op, "X"), int(attrs["seg_num"]), float(attrs["shift_ratio"])
+    add_shifted(r, op, "Out", r.get(op, "X"), attrs, 1)
+
+
+def add_shifted(r: GraphBuilder, op: Operator, slot: str, x: Value, attrs: Mapping[str, Any], direction: int) -> None:
+    """The same as an output. direction: 1, or -1 for its gradient, where both parts come from the other side."""
+    segments, share = int(attrs["seg_num"]), float(attrs["shift_ratio"])
     need(len(x.shape) == 4 and attrs.get("data_format", "NCHW") in ("NCHW", "AnyLayout"), "not an NCHW image")
     images, channels, *size = x.shape
     need(
@@ -43,9 +49,9 @@ def _temporal_shift(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> Non
     )
     first, second = int(channels * share), int(channels * 2 * share)
     need(0 < first < second < channels, "segments that do not divide the images or channels")
-    at, name = np.arange(images), op.outputs["Out"][0]
+    at, name = np.arange(images), op.outputs[slot][0]
     parts = []
-    for start, end, step in ((0, first, -1), (first, second, 1), (second, channels, 0)):
+    for start, end, step in ((0, first, -direction), (first, second, direction), (second, channels, 0)):
         shape = (images, end - start, *size)
         part = Value(name, shape)
         r.nodes.append(Node("slice", [x], part, {"starts": [0, start, 0, 0], "sizes": shape}))
@@ -56,7 +62,7 @@ def _temporal_shift(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> Non
             r.nodes.append(Node("pad", [part], shifted, node_attrs))
             part = shifted
         parts.append(part)
-    r.add("concat", parts, op, "Out", x.shape, axis=1)
+    r.add("concat", parts, op, slot, x.shape, axis=1)
 
 
 @imports("im2sequence")

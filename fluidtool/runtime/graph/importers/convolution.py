@@ -35,7 +35,7 @@ def padding(
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """The windows of a convolution: pads are (top, left, bottom, right), results [n, count, h, w]."""
+    """The windows of a convolution: pads are (top, left, bottom, right), results [n, count, h, w]; of volumes likewise."""
 
     strides: Shape
     dilations: Shape

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import prod
 from typing import Any
 
@@ -117,16 +117,23 @@ def _clip(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
 @imports("prelu")
 def _prelu(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     x, slopes = r.get(op, "X"), r.constant(op, "Alpha")
-    shape = {
-        "all": (1,) * len(x.shape),
-        "channel": (1, *x.shape[1:2], *(1 for _ in x.shape[2:])),
-        "element": (1, *x.shape[1:]),
-    }
-    y_shape = shape.get(attrs["mode"], ())
-    need(attrs.get("data_format", "NCHW") in ("NCHW", "AnyLayout"), "slopes of the last dimension")
-    need(y_shape and slopes.size == prod(y_shape) and slopes.dtype == np.float32, "slopes of an unexpected shape")
+    y_shape = shape_of_slopes(attrs, x.shape, slopes.size)
+    need(slopes.dtype == np.float32, "slopes of another type than float32")
     other = Value(op.inputs["Alpha"][0], y_shape, slopes.reshape(y_shape))
     r.add("binary", [x, other], op, "Out", x.shape, operation=PRELU, y_shape=y_shape)
+
+
+def shape_of_slopes(attrs: Mapping[str, Any], shape: Shape, count: int) -> Shape:
+    """The shape in which so many slopes of a prelu broadcast to X. Raises UnsupportedError if they do not."""
+    shapes = {
+        "all": (1,) * len(shape),
+        "channel": (1, *shape[1:2], *(1 for _ in shape[2:])),
+        "element": (1, *shape[1:]),
+    }
+    found = shapes.get(attrs["mode"], ())
+    need(attrs.get("data_format", "NCHW") in ("NCHW", "AnyLayout"), "slopes of the last dimension")
+    need(found and count == prod(found), "slopes of an unexpected shape")
+    return found
 
 
 @imports("sum")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,19 +17,30 @@ NONE: Border = (0, 0)
 
 @imports("pad")
 def _pad(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
-    x, pads = r.get(op, "X"), [int(pad) for pad in attrs["paddings"]]
-    need(len(pads) == 2 * len(x.shape) and min(pads) >= 0, "unsupported paddings")
-    add_border(r, op, x, list(zip(pads[::2], pads[1::2], strict=True)), "constant", float(attrs["pad_value"]))
+    x = r.get(op, "X")
+    add_border(r, op, x, borders_of(attrs, len(x.shape)), "constant", float(attrs["pad_value"]))
+
+
+def borders_of(attrs: Mapping[str, Any], rank: int) -> list[Border]:
+    """What `pad` adds before and after each axis. Raises UnsupportedError for what does not fit."""
+    pads = [int(pad) for pad in attrs["paddings"]]
+    need(len(pads) == 2 * rank and min(pads) >= 0, "unsupported paddings")
+    return list(zip(pads[::2], pads[1::2], strict=True))
 
 
 @imports("pad2d")
 def _pad2d(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
-    x, pads, mode = r.get(op, "X"), [int(pad) for pad in attrs["paddings"]], attrs["mode"]
+    x = r.get(op, "X")
+    add_border(r, op, x, borders_of_images(op, attrs, len(x.shape)), attrs["mode"], float(attrs["pad_value"]))
+
+
+def borders_of_images(op: Operator, attrs: Mapping[str, Any], rank: int) -> list[Border]:
+    """What `pad2d` adds before and after each axis. Raises UnsupportedError for what does not fit, and what is computed."""
+    pads, mode = [int(pad) for pad in attrs["paddings"]], attrs["mode"]
     need(not op.inputs.get("Paddings"), "computed paddings")
-    need(len(x.shape) == 4 and len(pads) == 4 and mode in ("constant", "reflect", "edge"), "unsupported paddings")
+    need(rank == 4 and len(pads) == 4 and mode in ("constant", "reflect", "edge"), "unsupported paddings")
     space = [(pads[0], pads[1]), (pads[2], pads[3])]
-    borders = [NONE, *space, NONE] if attrs["data_format"] == "NHWC" else [NONE, NONE, *space]
-    add_border(r, op, x, borders, mode, float(attrs["pad_value"]))
+    return [NONE, *space, NONE] if attrs["data_format"] == "NHWC" else [NONE, NONE, *space]
 
 
 @imports("pad3d")

@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 
 from fluidtool.ir import Operator
+from fluidtool.records import dataclass
+from fluidtool.runtime.graph.importers.convolution import Windows
 from fluidtool.runtime.graph.importers.registry import IMPORTERS, GraphBuilder, imports, need
-from fluidtool.runtime.graph.ir import Activation, Node, Value
+from fluidtool.runtime.graph.ir import Activation, Node, Shape, Value
 
 Pads = tuple[tuple[int, int], ...]
 BY_FRAME = frozenset(
@@ -81,40 +83,53 @@ def paddings(
     return tuple(zip(pads, pads, strict=True)) if len(pads) == 3 else tuple(zip(pads[::2], pads[1::2], strict=True))
 
 
+def windows_of_volumes(attrs: Mapping[str, Any], images: Shape, filters: Shape) -> Windows:
+    """The windows of filters [count, c of a group, d, h, w] over volumes [n, c, d, h, w].
+
+    Raises UnsupportedError if they do not fit, or lie otherwise.
+    """
+    need(attrs.get("data_format", "NCDHW") in ("NCDHW", "NCHW", "AnyLayout"), "convolution in NDHWC")
+    need(len(images) == len(filters) == 5, "not a volume")
+    strides, dilations, groups = tuple(attrs["strides"]), tuple(attrs["dilations"]), int(attrs["groups"])
+    count, inner, *window = filters
+    need(groups > 0 and inner * groups == images[1] and count % groups == 0, "filters that do not match the channels")
+    need(len(strides) == len(dilations) == 3 and min(*strides, *dilations) > 0, "strides that do not match the window")
+    pads = paddings(attrs, images[2:], window, strides, max(dilations) > 1)
+    sizes = [
+        (n + sum(pad) - (d * (w - 1) + 1)) // s + 1
+        for n, pad, d, w, s in zip(images[2:], pads, dilations, window, strides, strict=True)
+    ]
+    need(min(sizes) > 0, "windows that do not fit the image")
+    around = (*(before for before, _ in pads), *(after for _, after in pads))
+    return Windows(strides, dilations, around, (images[0], count, *sizes))
+
+
 @imports("conv3d")
 def _conv3d(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     x, weights = r.get(op, "Input"), r.constant(op, "Filter")
-    need(attrs.get("data_format", "NCDHW") in ("NCDHW", "NCHW", "AnyLayout"), "convolution in NDHWC")
     need(not op.inputs.get("ResidualData") and not attrs.get("fuse_activation"), "a convolution that is already fused")
-    need(len(x.shape) == 5 and weights.ndim == 5 and weights.dtype == np.float32, "not a float32 volume")
-    strides, dilations, groups = tuple(attrs["strides"]), tuple(attrs["dilations"]), int(attrs["groups"])
-    count, inner, *window = weights.shape
-    need(groups > 0 and inner * groups == x.shape[1] and count % groups == 0, "filters that do not match the channels")
-    need(len(strides) == len(dilations) == 3 and min(*strides, *dilations) > 0, "strides that do not match the window")
-    pads = paddings(attrs, x.shape[2:], window, strides, max(dilations) > 1)
-    sizes = [
-        (n + sum(pad) - (d * (w - 1) + 1)) // s + 1
-        for n, pad, d, w, s in zip(x.shape[2:], pads, dilations, window, strides, strict=True)
-    ]
-    need(min(sizes) > 0, "windows that do not fit the image")
+    need(weights.dtype == np.float32, "not a float32 volume")
+    windows = windows_of_volumes(attrs, x.shape, weights.shape)
+    front, top, left, back, bottom, right = windows.pads
+    volumes, count, depth, *sizes = windows.results
     made = r.add(
         "conv3d",
-        [bordered(r, frames_of(r, x, op, "Output"), x.shape[0], pads[0])],
+        [bordered(r, frames_of(r, x, op, "Output"), volumes, (front, back))],
         op,
         "Output",
-        (x.shape[0] * sizes[0], count, *sizes[1:]),
+        (volumes * depth, count, *sizes),
         Activation(1) if attrs.get("fuse_relu") else Activation(),
         weights=weights,
         scale=None,
         shift=None,
-        volumes=x.shape[0],
-        along=(strides[0], dilations[0]),
-        strides=strides[1:],
-        dilations=dilations[1:],
-        pads=(pads[1][0], pads[2][0], pads[1][1], pads[2][1]),
-        groups=groups,
+        volumes=volumes,
+        along=(windows.strides[0], windows.dilations[0]),
+        strides=windows.strides[1:],
+        dilations=windows.dilations[1:],
+        pads=(top, left, bottom, right),
+        groups=int(attrs["groups"]),
     )
-    put_volume(r, op, "Output", made, x.shape[0])
+    put_volume(r, op, "Output", made, volumes)
 
 
 def bordered(r: GraphBuilder, frames: Value, volumes: int, border: tuple[int, int]) -> Value:
@@ -130,12 +145,25 @@ def bordered(r: GraphBuilder, frames: Value, volumes: int, border: tuple[int, in
     return out
 
 
-@imports("pool3d")
-def _pool3d(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
-    x = r.get(op, "X")
+@dataclass(frozen=True, slots=True)
+class PooledWindows:
+    """The windows of a pooling of volumes: by axis their sizes, strides, pads and how many.
+
+    mode: 0 for the maximum, 1 for the mean of what is there, 2 for the mean with pads.
+    """
+
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    pads: Pads
+    counts: tuple[int, ...]
+    mode: int
+
+
+def pooled_windows(attrs: Mapping[str, Any], shape: Sequence[int]) -> PooledWindows:
+    """The windows of pool3d. Raises UnsupportedError for what is no pooling of volumes [N, C, D, H, W], channels first."""
     need(attrs.get("data_format", "NCDHW") in ("NCDHW", "NCHW", "AnyLayout"), "pooling in NDHWC")
-    need(len(x.shape) == 5 and attrs["pooling_type"] in ("max", "avg"), "pooling of something other than a volume")
-    size, window, strides = x.shape[2:], tuple(attrs["ksize"]), tuple(attrs["strides"])
+    need(len(shape) == 5 and attrs["pooling_type"] in ("max", "avg"), "pooling of something other than a volume")
+    size, window, strides = tuple(shape[2:]), tuple(attrs["ksize"]), tuple(attrs["strides"])
     maximum, adaptive = attrs["pooling_type"] == "max", bool(attrs.get("adaptive"))
     need(len(window) == len(strides) == 3, "windows that do not fit the image")
     everywhere = bool(attrs.get("global_pooling"))
@@ -159,7 +187,15 @@ def _pool3d(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     last = [(count - 1) * s - pad[0] for count, s, pad in zip(counts, strides, pads, strict=True)]
     seen = all(at < n and pad[0] < w for at, n, pad, w in zip(last, size, pads, window, strict=True))
     need(seen, "windows that contain only padding")
-    node_attrs: dict[str, Any] = {"mode": 0 if maximum else 1 if exclusive else 2, "adaptive": False}
+    return PooledWindows(window, strides, pads, tuple(counts), 0 if maximum else 1 if exclusive else 2)
+
+
+@imports("pool3d")
+def _pool3d(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
+    x = r.get(op, "X")
+    found = pooled_windows(attrs, x.shape)
+    window, strides, pads, counts = found.sizes, found.strides, found.pads, found.counts
+    node_attrs: dict[str, Any] = {"mode": found.mode, "adaptive": False}
     frames = frames_of(r, x, op, "Out")
     if window[1:] != (1, 1) or strides[1:] != (1, 1) or pads[1:] != ((0, 0), (0, 0)):
         border = (pads[1][0], pads[2][0], pads[1][1], pads[2][1])

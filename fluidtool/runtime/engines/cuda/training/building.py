@@ -13,7 +13,7 @@ from fluidtool.records import dataclass
 from fluidtool.runtime.dependencies import names_used
 from fluidtool.runtime.graph.bounds import Bound
 from fluidtool.runtime.graph.importers.elementwise import aligned
-from fluidtool.runtime.graph.importers.registry import GraphBuilder, Lod, need
+from fluidtool.runtime.graph.importers.registry import IMPORTERS, GraphBuilder, Lod, need
 from fluidtool.runtime.graph.ir import Node, Shape, Value
 from fluidtool.tensor import LoDRankTable
 
@@ -31,6 +31,15 @@ def imports_step(*types: str) -> Callable[[Importer], Importer]:
         return function
 
     return register
+
+
+def as_in_inference(*types: str) -> None:
+    """Import these operators as regions of inference do: they have no parameters, or read them like other values."""
+    STEP_IMPORTERS.update(dict.fromkeys(types, _as_in_inference))
+
+
+def _as_in_inference(b: StepBuilder, op: Operator, attrs: Mapping[str, Any]) -> None:
+    IMPORTERS[op.type](b, op, dict(attrs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,6 +311,10 @@ class StepBuilder(GraphBuilder):
     def sums(self, value: Value, kept: Sequence[int]) -> Value:
         """The sums over all axes but those that are kept."""
         return self.node("sums", [value], [value.shape[axis] for axis in kept], kept=tuple(kept))
+
+    def extremes(self, value: Value, kept: Sequence[int], how: int) -> Value:
+        """The largest or the smallest elements over all axes but those that are kept. how: as `reduce` has it."""
+        return self.node("extremes", [value], [value.shape[axis] for axis in kept], kept=tuple(kept), how=how)
 
     def summed_to(self, value: Value, wide: Shape, shape: Shape) -> Value:
         """The sums over the axes along which something of shape `wide` was broadcast, in that `shape`."""

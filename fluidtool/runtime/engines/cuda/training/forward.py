@@ -7,24 +7,29 @@ from math import prod
 from typing import Any
 
 from fluidtool.ir import Operator
-from fluidtool.runtime.engines.cuda.training.building import STEP_IMPORTERS, Rows, StepBuilder, imports_step
+from fluidtool.runtime.engines.cuda.training.building import (
+    STEP_IMPORTERS,
+    Rows,
+    StepBuilder,
+    as_in_inference,
+    imports_step,
+)
 from fluidtool.runtime.graph.importers.convolution import Windows, windows_of
+from fluidtool.runtime.graph.importers.elementwise import shape_of_slopes
+from fluidtool.runtime.graph.importers.reductions import HOW
 from fluidtool.runtime.graph.importers.registry import IMPORTERS, need
+from fluidtool.runtime.graph.importers.volumes import windows_of_volumes
 from fluidtool.runtime.graph.ir import Shape, Value
 
 Attrs = Mapping[str, Any]
 SHARED = (
     "elementwise_add", "elementwise_sub", "elementwise_mul", "elementwise_div", "elementwise_max", "elementwise_min",
     "relu", "relu6", "sigmoid", "tanh", "gelu", "leaky_relu", "hard_swish", "swish", "exp", "sqrt", "square", "hard_sigmoid",
-    "softsign", "abs", "clip", "scale", "reduce_max", "reduce_min", "softmax", "assign", "stack",
+    "softsign", "brelu", "abs", "clip", "scale", "softmax", "assign", "stack", "pool2d",
 )  # fmt: skip
 """Operators that are imported as in inference: they have no parameters."""
 SHAPED = ("reshape2", "transpose2", "squeeze2", "unsqueeze2", "flatten2", "reshape", "transpose")
 """The same for those whose gradients need the shape of their input."""
-
-
-def _shared(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
-    IMPORTERS[op.type](b, op, dict(attrs))
 
 
 def _shaped(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
@@ -51,8 +56,8 @@ def _shaped_ids(b: StepBuilder, op: Operator, value: Value, attrs: Attrs) -> Non
         b.shapes[op.outputs["XShape"][0]] = value.shape
 
 
-STEP_IMPORTERS.update({type: _shared for type in SHARED if type in IMPORTERS})
-STEP_IMPORTERS.update({type: _shaped for type in SHAPED if type in IMPORTERS})
+as_in_inference(*SHARED)
+STEP_IMPORTERS.update(dict.fromkeys(SHAPED, _shaped))
 
 
 def add_tensors(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
@@ -82,6 +87,18 @@ def _power(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     x, y = b.get(op, "X"), b.get(op, "Y")
     need(x.shape == y.shape or prod(y.shape) == 1, "powers that are broadcast")
     b.put(op, "Out", b.formula("powf(a, b)", x, y))
+
+
+@imports_step("prelu")
+def _prelu(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    x = b.get(op, "X")
+    b.put(op, "Out", b.formula("(a > 0.0f ? a : a * b)", x, slopes_of(b, op, attrs, x.shape)))
+
+
+def slopes_of(b: StepBuilder, op: Operator, attrs: Attrs, shape: Shape) -> Value:
+    """The slopes of a prelu, in a shape that broadcasts."""
+    slopes = b.get(op, "Alpha")
+    return b.view(slopes, shape_of_slopes(attrs, shape, prod(slopes.shape)))
 
 
 FLOAT32 = 5  # VarType.FP32
@@ -151,13 +168,16 @@ def _mean(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     b.put(op, "Out", b.formula(f"a * {literal(1 / prod(x.shape))}", total, shape=(1,)))
 
 
-@imports_step("reduce_sum", "reduce_mean")
+EXTREMES = ("reduce_max", "reduce_min")
+
+
+@imports_step("reduce_sum", "reduce_mean", "reduce_max", "reduce_min")
 def _reduce(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     x = b.get(op, "X")
     axes = reduced_axes(attrs, len(x.shape))
     need(attrs.get("out_dtype", -1) < 0, "a result of another type")
     kept = [axis for axis in range(len(x.shape)) if axis not in axes]
-    total = b.sums(x, kept)
+    total = b.extremes(x, kept, HOW[op.type]) if op.type in EXTREMES else b.sums(x, kept)
     if op.type == "reduce_mean":
         total = b.formula(f"a / {literal(prod(x.shape) // prod(total.shape))}", total)
     wide = [1 if axis in axes else size for axis, size in enumerate(x.shape)]
@@ -233,6 +253,30 @@ def scaled(b: StepBuilder, value: Value, factor: float) -> Value:
     return b.node("formula", [value], value.shape, factor=factor, **attrs)
 
 
+@imports_step("cos_sim")
+def _cosine(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    x, y = cosine_rows(b, op)
+    lengths = [b.formula("sqrtf(a)", rows_sum(b, b.formula("a * a", rows))) for rows in (x, y)]
+    product = rows_sum(b, b.formula("a * b", x, y))
+    b.put(op, "Out", b.formula("a / b / c", product, *lengths))
+    for slot, value in zip(("XNorm", "YNorm"), lengths, strict=True):
+        if b.wants(op, slot):
+            b.put(op, slot, value)
+
+
+def cosine_rows(b: StepBuilder, op: Operator) -> tuple[Value, Value]:
+    """X and Y of a cosine as matrices; Y may have one row for all of X's."""
+    x, y = b.get(op, "X"), b.get(op, "Y")
+    need(len(x.shape) > 1 and x.shape[1:] == y.shape[1:] and y.shape[0] in (1, x.shape[0]), "rows that do not match")
+    return matrix(b, x, 1), matrix(b, y, 1)
+
+
+def rows_sum(b: StepBuilder, value: Value) -> Value:
+    """The sum of each row of a matrix, [rows, 1]."""
+    rows, length = value.shape
+    return b.node("reduce", [value], (rows, 1), sizes=(rows, length, 1), how=0)
+
+
 # ---------------------------------------------------------------- losses
 def counted(classes: int, ignored: int, label: str) -> str:
     """Whether a label is a class, and is not the one that does not count."""
@@ -296,7 +340,7 @@ def _softmax_with_cross_entropy(b: StepBuilder, op: Operator, attrs: Attrs) -> N
 
 
 # ---------------------------------------------------------------- images
-@imports_step("conv2d", "depthwise_conv2d")
+@imports_step("conv2d", "depthwise_conv2d", "conv3d")
 def _convolution(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     x, weights = b.get(op, "Input"), b.get(op, "Filter")
     windows = convolution_of(op, attrs, x.shape, weights.shape)
@@ -308,14 +352,12 @@ def convolution_of(op: Operator, attrs: Attrs, images: Shape, filters: Shape) ->
     fused = any(op.inputs.get(slot) for slot in ("Bias", "ResidualData")) or any(
         attrs.get(name) for name in ("fuse_relu", "fuse_activation", "fuse_relu_before_depthwise_conv")
     )
-    need(len(images) == len(filters) == 4 and not fused, "a convolution that is fused")
+    need(not fused, "a convolution that is fused")
+    if op.type.startswith("conv3d"):
+        return windows_of_volumes(attrs, images, filters)
+    need(len(images) == len(filters) == 4, "a convolution of something other than images")
     need(attrs.get("data_format", "NCHW") in ("NCHW", "AnyLayout"), "convolution in NHWC")
     return windows_of(attrs, images, filters)
-
-
-@imports_step("pool2d")
-def _pool(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
-    IMPORTERS["pool2d"](b, op, dict(attrs))
 
 
 @imports_step("conv2d_transpose")

@@ -16,6 +16,7 @@ from fluidtool.runtime.engines.cuda.training.forward import (
     check_batch_norm,
     check_sigmoid_cross_entropy,
     convolution_of,
+    cosine_rows,
     counted,
     dropout_factor,
     labels_of,
@@ -24,6 +25,7 @@ from fluidtool.runtime.engines.cuda.training.forward import (
     reduced_axes,
     rows_mean,
     scaled,
+    slopes_of,
     swapped,
     transposed_of,
     turned,
@@ -65,6 +67,19 @@ SLOPES: dict[str, tuple[str, Callable[[Attrs], str]]] = {
             f"(1.0f + {literal(a['beta'])} * b * (1.0f - ft_sigmoid({literal(a['beta'])} * b)))"
         ),
     ),
+    "hard_swish": (
+        "X",
+        lambda a: (
+            f"(b + {literal(a['offset'])} >= {literal(a['threshold'])} ? a : b + {literal(a['offset'])} > 0.0f ? "
+            f"a * (2.0f * b + {literal(a['offset'])}) / {literal(a['scale'])} : 0.0f)"
+        ),
+    ),
+    "softsign": ("X", lambda a: "a / ((1.0f + fabsf(b)) * (1.0f + fabsf(b)))"),
+    "sin": ("X", lambda a: "a * cosf(b)"),
+    "cos": ("X", lambda a: "-a * sinf(b)"),
+    "reciprocal": ("Out", lambda a: "-a * b * b"),
+    "rsqrt": ("Out", lambda a: "-0.5f * a * b * b * b"),
+    "brelu": ("X", lambda a: f"(b > {literal(a['t_min'])} && b < {literal(a['t_max'])} ? a : 0.0f)"),
     "clip": ("X", lambda a: f"(b > {literal(a['min'])} && b < {literal(a['max'])} ? a : 0.0f)"),
 }
 """By operator: what its gradient reads besides the gradient of its result, and the formula (a: gradient, b: the other)."""
@@ -77,6 +92,18 @@ def _slope(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
 
 
 imports_step(*(f"{type}_grad" for type in SLOPES))(_slope)
+
+
+@imports_step("prelu_grad")
+def _prelu_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    x, grad = b.get(op, "X"), b.get(op, "Out@GRAD")
+    need(grad.shape == x.shape, "a gradient that does not fit")
+    slopes = slopes_of(b, op, attrs, x.shape)
+    if b.wants(op, "X@GRAD"):
+        b.put(op, "X@GRAD", b.formula("(b > 0.0f ? a : a * c)", grad, x, slopes))
+    if b.wants(op, "Alpha@GRAD"):
+        found = b.formula("(b > 0.0f ? 0.0f : a * b)", grad, x)
+        b.put(op, "Alpha@GRAD", b.summed_to(found, slopes.shape, b.get(op, "Alpha").shape))
 
 
 # ---------------------------------------------------------------- elementwise operators
@@ -136,6 +163,16 @@ def _reduced_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     need(prod(wide) == prod(grad.shape), "a gradient that does not fit")
     count = prod(shape) // prod(wide) if op.type == "reduce_mean_grad" else 1
     b.put(op, "X@GRAD", b.formula(f"a / {literal(count)}", b.view(grad, wide), shape=shape))
+
+
+@imports_step("reduce_max_grad", "reduce_min_grad")
+def _extreme_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    """All elements that are the extreme get the whole gradient, as in Paddle (MaxOrMinGradFunctor of reduce_min_max_op.h)."""
+    x, out, grad = b.get(op, "X"), b.get(op, "Out"), b.get(op, "Out@GRAD")
+    axes = reduced_axes(attrs, len(x.shape))
+    wide = tuple(1 if axis in axes else size for axis, size in enumerate(x.shape))
+    need(prod(wide) == prod(grad.shape) == prod(out.shape), "a gradient that does not fit")
+    b.put(op, "X@GRAD", b.formula("(b == c ? a : 0.0f)", b.view(grad, wide), x, b.view(out, wide), shape=x.shape))
 
 
 @imports_step("reshape2_grad", "squeeze2_grad", "unsqueeze2_grad", "flatten2_grad")
@@ -228,6 +265,21 @@ def _matmul_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
         b.put(op, "Y@GRAD", found)
 
 
+@imports_step("cos_sim_grad")
+def _cosine_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    x, y = cosine_rows(b, op)
+    column = (x.shape[0], 1)
+    grad, out = (b.view(b.get(op, slot), column) for slot in ("Out@GRAD", "Out"))
+    x_norm, y_norm = (b.view(b.get(op, f"{slot}Norm"), (rows.shape[0], 1)) for slot, rows in (("X", x), ("Y", y)))
+    text = "a * (c / (e * f) - d * b / (e * e))"  # a: that of the result d; b, e: the rows and their length; c, f: the others
+    if b.wants(op, "X@GRAD"):
+        found = b.formula(text, grad, x, y, out, x_norm, y_norm, shape=x.shape)
+        b.put(op, "X@GRAD", b.view(found, b.get(op, "X").shape))
+    if b.wants(op, "Y@GRAD"):
+        found = b.formula(text, grad, y, x, out, y_norm, x_norm, shape=x.shape)
+        b.put(op, "Y@GRAD", b.summed_to(found, y.shape, b.get(op, "Y").shape))
+
+
 # ---------------------------------------------------------------- losses
 @imports_step("cross_entropy_grad2", "cross_entropy_grad")
 def _cross_entropy_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
@@ -264,7 +316,7 @@ def _softmax_with_cross_entropy_gradient(b: StepBuilder, op: Operator, attrs: At
 
 
 # ---------------------------------------------------------------- images
-@imports_step("conv2d_grad", "depthwise_conv2d_grad")
+@imports_step("conv2d_grad", "depthwise_conv2d_grad", "conv3d_grad")
 def _convolution_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     x, weights, grad = b.get(op, "Input"), b.get(op, "Filter"), b.get(op, "Output@GRAD")
     windows = convolution_of(op, attrs, x.shape, weights.shape)
@@ -290,7 +342,7 @@ def _transposed_convolution_gradient(b: StepBuilder, op: Operator, attrs: Attrs)
         b.put(op, "Filter@GRAD", found)
 
 
-@imports_step("pool2d_grad")
+@imports_step("pool2d_grad", "pool3d_grad")
 def _pool_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     x, y, grad = b.get(op, "X"), b.get(op, "Out"), b.get(op, "Out@GRAD")
     pooled = next((node for node in b.nodes if node.kind == "pool" and node.output is y), None)

@@ -11,7 +11,11 @@ from fluidtool.runtime.graph.ir import Graph, Value, operands
 FACTORS = frozenset({"matmul", "biased", "convolution", "attention_step", "attention_gradient", "attention_part"})
 """Nodes that read halves, whatever their inputs are kept in."""
 EACH = (frozenset(EXPRESSIONS) | MOVES) - {"label"}
-FOLLOWING = EACH | {"softmax", "softmax_dropped", "softmax_part", "softmax_gradient", "pool", "pool_gradient"}
+FOLLOWING = EACH | {
+    "softmax", "softmax_dropped", "softmax_part", "softmax_gradient", "pool", "pool_gradient", "interpolate",
+    "interpolate_gradient", "pixel_shuffle", "pixel_shuffle_gradient", "local_response", "local_response_gradient",
+    "group_norm_step", "group_norm_gradient",
+}  # fmt: skip
 """Nodes whose results are halves where one of their inputs is."""
 BEGINNING = FACTORS | {"rows"}
 """Nodes whose results are halves even if all their inputs are float32."""

@@ -19,6 +19,7 @@ from fluidtool.runtime.engines.cuda.calls import (
 )
 from fluidtool.runtime.engines.cuda.channels import Sizes, by_eights, keep_padded, padded, takes_halves
 from fluidtool.runtime.engines.cuda.lowering import (
+    AXES,
     Lowering,
     like_input,
     lowers,
@@ -91,11 +92,13 @@ def _is_relu(node: Node) -> bool:
 # ---------------------------------------------------------------- images
 @lowers("convolution")
 def _convolution(low: Lowering, node: Node) -> None:
-    """In halves where memory has those, with channels by eights. cuDNN may refuse groups: then in float32, between copies."""
+    """In halves where memory has those, with channels by eights. cuDNN may refuse groups, and volumes: then in float32,
+    between copies.
+    """
     need_cudnn(low)
     values = images_of(node)
     sizes = (values[0].shape, values[1].shape, values[2].shape)
-    is_sure = takes_halves(sizes)
+    is_sure = takes_halves(sizes) and len(node.output.shape) == 4
     wide = by_eights(sizes) if low.half and is_sure else sizes
     shape = wide[values.index(node.output)]
     strides = low.image(node.output)
@@ -142,16 +145,19 @@ def convolved(low: Lowering, node: Node, out: Place, sizes: Sizes) -> Convolutio
     )  # fmt: skip
 
 
+OTHERS = "wvu"  # places of other elements of a window, by axis
+
+
 @lowers("pool_gradient")
 def _pool_gradient(low: Lowering, node: Node) -> None:
+    """Each element looks for its windows: of a mean it has a share, of a maximum it has all if it is the first one."""
     (x, y, grad), attrs = node.inputs, node.attrs
-    sizes, cells = x.shape[2:], y.shape[2:]
     src, out = Source(low), low.new(node.output, like_input(low, node))
-    order = sorted(range(4), key=lambda axis: -out.strides[axis])
+    order = sorted(range(len(x.shape)), key=lambda axis: -out.strides[axis])
     index = src.split(src.thread(prod(x.shape)), x.shape, order)
+    names = AXES[5 - len(x.shape) :]
     loops, tests, bounds = "", "", []
-    for axis, (name, part) in enumerate(zip("yx", index[2:], strict=True)):
-        size, count = sizes[axis], cells[axis]
+    for axis, (name, part, size, count) in enumerate(zip(names, index[2:], x.shape[2:], y.shape[2:], strict=True)):
         if attrs["adaptive"]:
             loops += f"for (int {name} = 0; {name} < {count}; {name}++) "
             start, end = f"({name} * {size} / {count})", f"((({name} + 1) * {size} + {count - 1}) / {count})"
@@ -167,24 +173,33 @@ def _pool_gradient(low: Lowering, node: Node) -> None:
             first, last = f"({name} * {step} - {pad})", f"({name} * {step} - {pad} + {window})"
             start, end = f"({first} < 0 ? 0 : {first})", f"({last} > {size} ? {size} : {last})"
         bounds.append((start, end))
-    (top, bottom), (left, right) = bounds
-    here = [index[0], index[1], "y", "x"]
+    here = [*index[:2], *names]
     if attrs["mode"] == 0:
-        other = src.load(x, [index[0], index[1], "v", "u"])
         src.lines.append(f"const float own = {src.load(x, index)};")
         tests += (
-            f"if (own != {src.load(y, here)}) continue; bool first = true; "
-            f"for (int v = {top}; v <= {index[2]} && first; v++) for (int u = {left}; u < {right}; u++) "
-            f"{{ if (v == {index[2]} && u >= {index[3]}) break; if ({other} == own) {{ first = false; break; }} }} "
+            f"if (own != {src.load(y, here)}) continue; bool first = true; {_before(index[2:], bounds)}"
+            f"if ({src.load(x, [*index[:2], *OTHERS[5 - len(x.shape) :]])} == own) {{ first = false; break; }} "
             "if (!first) continue; "
         )
         share = src.load(grad, here)
     else:
-        area = f"({bottom} - {top}) * ({right} - {left})" if attrs["mode"] == 1 else str(prod(attrs["window"]))
-        share = f"{src.load(grad, here)} / (float)({area})"
+        area = " * ".join(f"({end} - {start})" for start, end in bounds)
+        share = f"{src.load(grad, here)} / (float)({area if attrs['mode'] == 1 else prod(attrs['window'])})"
     src.lines += ["float total = 0.0f;", f"{loops}{{ {tests}total += {share}; }}"]
     src.lines.append(src.store(out, index, "total"))
     low.calls.append(src.launch(out, -(-prod(x.shape) // THREADS), THREADS, "unpool"))
+
+
+def _before(own: Sequence[str], bounds: Sequence[tuple[str, str]]) -> str:
+    """Loops over the elements of a window before the own one, row by row, as long as it is the `first`."""
+    loops, names = "", OTHERS[3 - len(own) :]
+    for axis, (name, part, (start, end)) in enumerate(zip(names, own, bounds, strict=True)):
+        is_last = axis == len(own) - 1
+        stop = part if is_last else f"{part} + 1"
+        alike = " && ".join(f"{other} == {there}" for other, there in zip(names[:axis], own, strict=False))
+        loops += f"for (int {name} = {start}; {name} < {f'({alike} ? {stop} : {end})' if alike else stop}"
+        loops += f"; {name}++) " if is_last else f" && first; {name}++) "
+    return loops
 
 
 # ---------------------------------------------------------------- tables

@@ -45,7 +45,7 @@ def _pass_lods_on(b: StepBuilder, op: Operator) -> None:
     pairs = [*get_op(op.type).share_lod, *LODS.get(op.type, ())]
     if op.type.startswith("elementwise_") and op.type.endswith("_grad"):
         pairs.append(("Out@GRAD", "X@GRAD"))
-    if op.type.startswith("reduce_") and not op.type.endswith("_grad") and _keeps_rows(op, b):
+    if _is_of_rows(op, b):
         pairs.append(("X", "Out"))
     for source, target in pairs:
         sources, targets = op.inputs.get(source, []), op.outputs.get(target, [])
@@ -53,6 +53,15 @@ def _pass_lods_on(b: StepBuilder, op: Operator) -> None:
             origin = sources[number] if number < len(sources) else sources[0] if sources else EMPTY
             if name != EMPTY and origin in before:
                 b.origins[name] = before[origin]
+
+
+def _is_of_rows(op: Operator, b: StepBuilder) -> bool:
+    """Whether the results of an operator have the LoD of X for these attributes: those that leave the first axis alone."""
+    if op.type == "split":
+        return int(op.attr("axis") if op.has_attr("axis") else 0) % len(b.values[op.inputs["X"][0]].shape) != 0
+    if op.type == "pad":
+        return not any(op.attr("paddings")[:2])
+    return op.type.startswith("reduce_") and not op.type.endswith("_grad") and _keeps_rows(op, b)
 
 
 def _keeps_rows(op: Operator, b: StepBuilder) -> bool:

@@ -1,4 +1,4 @@
-"""Sums over any axes: shares of them by many threads, then over the shares, always in one order."""
+"""Sums and extremes over any axes: shares of them by many threads, then over the shares, always in one order."""
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ from fluidtool.runtime.engines.cuda.rows import HOW, WARP, Rows, in_rows, reduce
 from fluidtool.runtime.engines.cuda.sources import THREADS, Source
 from fluidtool.runtime.graph.ir import Node, Shape, Value
 
+SUM = 0  # of HOW
 TURNS = 32  # elements that each thread adds at least
 
 
-@lowers("sums")
+@lowers("sums", "extremes")
 def _sums(low: Lowering, node: Node) -> None:
+    """attrs: `kept`, the axes of the result; of extremes also `how`, a key of HOW."""
     x, kept, out = node.inputs[0], node.attrs["kept"], low.new(node.output)
     steps = low.strides_of(x)
     rest = sorted((axis for axis in range(len(x.shape)) if axis not in kept), key=lambda axis: -steps[axis])
     inner = min((axis for axis in range(len(x.shape)) if x.shape[axis] > 1), key=steps.__getitem__, default=-1)
-    sums = Sums(low, x, tuple(kept), tuple(rest), node.output.shape, out)
+    sums = Sums(low, x, tuple(kept), tuple(rest), node.output.shape, out, HOW[node.attrs.get("how", SUM)])
     if inner in kept:
         sums.by_column(sorted(range(len(kept)), key=lambda at: -steps[kept[at]]))
     else:
@@ -31,7 +33,10 @@ def _sums(low: Lowering, node: Node) -> None:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Sums:
-    """Sums of a value over `rest`, its other axes in the order of memory; `shape` is what the result keeps."""
+    """Sums of a value over `rest`, its other axes in the order of memory; `shape` is what the result keeps.
+
+    how: what a sum starts with, and how two numbers are joined, if they are not added.
+    """
 
     low: Lowering
     x: Value
@@ -39,6 +44,7 @@ class Sums:
     rest: tuple[int, ...]
     shape: Shape
     out: Place
+    how: tuple[str, str]
 
     @property
     def count(self) -> int:
@@ -46,9 +52,18 @@ class Sums:
         return prod(self.x.shape[axis] for axis in self.rest)
 
     @property
+    def start(self) -> str:
+        """What a sum starts with."""
+        return self.how[0]
+
+    @property
     def columns(self) -> int:
         """The sums."""
         return prod(self.shape)
+
+    def joined(self, total: str, value: str) -> str:
+        """The statement that adds a number."""
+        return f"{total} = {self.how[1].format(a=total, b=value)};"
 
     def element(self, src: Source, own: Sequence[str], number: str) -> str:
         """The element of a sum, by the index of the sum and by its number."""
@@ -84,7 +99,7 @@ class Sums:
         lane = "lane" if lanes > 1 else "0"
 
         def added(column: str) -> str:
-            return f"total[{lane}] += {self.element(src, src.split(column, self.shape, order), 'i')};"
+            return self.joined(f"total[{lane}]", self.element(src, src.split(column, self.shape, order), "i"))
 
         def stored(column: str) -> str:
             index = src.split(column, self.shape, order) if shares == 1 else [part, column]
@@ -93,7 +108,7 @@ class Sums:
         each = src.side_by_side(lanes, first, added)
         src.lines += [
             f"float total[{lanes}];",
-            f"for (int lane = 0; lane < {lanes}; lane++) total[lane] = 0.0f;",
+            f"for (int lane = 0; lane < {lanes}; lane++) total[lane] = {self.start};",
             f"#pragma unroll 4\n    for (int i = {part}; i < {self.count}; i += {shares}) {{ {each} }}",
         ]
         src.lines.append(src.side_by_side(lanes, first, stored))
@@ -114,9 +129,9 @@ class Sums:
             def value(part: str) -> str:
                 return self.element(src, own, src.flat([share, part], (shares, each)))
 
-            src.lines.append("float total = 0.0f;")
-            kernel.first(value, lambda part: "total += v;")
-            kernel.joined("total", "({a} + {b})")
+            src.lines.append(f"float total = {self.start};")
+            kernel.first(value, lambda part: self.joined("total", "v"))
+            kernel.joined("total", self.how[1])
             index = own if shares == 1 else [column, share]
             src.lines.append(f"if (me == 0) {{ {src.store(place, index, 'total')} }}")
 
@@ -128,4 +143,4 @@ class Sums:
         """The sums of the shares, [sums, shares]."""
         partial = Value("shares", (self.columns, shares))
         self.low.places[partial] = place
-        reduce_rows(self.low, partial, (self.columns, shares), HOW[0], (self.out, self.shape, "total"), order)
+        reduce_rows(self.low, partial, (self.columns, shares), self.how, (self.out, self.shape, "total"), order)

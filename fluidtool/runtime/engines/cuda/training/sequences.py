@@ -13,7 +13,7 @@ from fluidtool.ir.operator import EMPTY
 from fluidtool.runtime.engines.cuda.lowering import Lowering, lowers
 from fluidtool.runtime.engines.cuda.sequences import of_sequences
 from fluidtool.runtime.engines.cuda.sources import EXPRESSIONS, THREADS, Index, Source, threads_for
-from fluidtool.runtime.engines.cuda.training.building import STEP_IMPORTERS, StepBuilder, imports_step
+from fluidtool.runtime.engines.cuda.training.building import StepBuilder, as_in_inference, imports_step
 from fluidtool.runtime.engines.cuda.training.unrolling import READING_LODS
 from fluidtool.runtime.graph.importers.registry import IMPORTERS, need
 from fluidtool.runtime.graph.importers.sequences import offsets_of, owners
@@ -25,11 +25,7 @@ OWN_LODS = frozenset({"sequence_pool", "sequence_expand", "sequence_expand_as", 
 """Operators whose importers say which LoD results have."""
 
 
-def _as_in_inference(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
-    IMPORTERS[op.type](b, op, dict(attrs))
-
-
-STEP_IMPORTERS.update(dict.fromkeys(AS_IN_INFERENCE, _as_in_inference))
+as_in_inference(*AS_IN_INFERENCE)
 
 
 def taken(b: StepBuilder, value: Value, rows: Any, divisors: Any = None) -> Value:

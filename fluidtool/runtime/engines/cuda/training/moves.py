@@ -1,0 +1,86 @@
+"""Moves in training steps beyond reshapes and slices: parts of an axis, borders, channels in another order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fluidtool.ir import Operator
+from fluidtool.runtime.engines.cuda.training.building import StepBuilder, as_in_inference, imports_step
+from fluidtool.runtime.engines.cuda.training.images import Readers, readers_of
+from fluidtool.runtime.graph.importers.channels import add_shifted
+from fluidtool.runtime.graph.importers.padding import NONE, Border, borders_of, borders_of_images, places
+from fluidtool.runtime.graph.importers.registry import need
+from fluidtool.runtime.graph.ir import Value
+
+Attrs = Mapping[str, Any]
+
+
+as_in_inference("split", "pad", "pad2d", "temporal_shift")
+
+
+# ---------------------------------------------------------------- borders
+@imports_step("pad_grad")
+def _pad_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    grad = b.get(op, "Out@GRAD")
+    b.put(op, "X@GRAD", _without_border(b, grad, borders_of(attrs, len(grad.shape))))
+
+
+@imports_step("pad2d_grad")
+def _pad2d_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    """Of mirrored and repeated pixels each gets its own gradient and those of its copies."""
+    grad, mode, shape = b.get(op, "Out@GRAD"), attrs["mode"], b.shape_of(op, "X")
+    borders = borders_of_images(op, attrs, len(shape))
+    padded = tuple(size + sum(border) for size, border in zip(shape, borders, strict=True))
+    need(grad.shape == padded, "a gradient that does not fit")
+    if mode == "constant" or all(border == NONE for border in borders):
+        b.put(op, "X@GRAD", _without_border(b, grad, borders))
+        return
+    need(attrs["data_format"] == "NCHW", "copied borders in NHWC")
+    readers = [_copies(size, border, mode) for size, border in zip(shape[2:], borders[2:], strict=True)]
+    b.put(op, "X@GRAD", b.node("interpolate_gradient", [grad], shape, readers=readers))
+
+
+def _copies(size: int, border: Border, mode: str) -> Readers:
+    """Which elements of an axis with a border are copies of each element."""
+    return readers_of(size, places(size, border, mode)[None], None)
+
+
+def _without_border(b: StepBuilder, value: Value, borders: Sequence[Border]) -> Value:
+    """What is within a border; zeros where a negative one had cut off."""
+    shape = [size - sum(border) for size, border in zip(value.shape, borders, strict=True)]
+    if min(min(border) for border in borders) >= 0:
+        return b.node("slice", [value], shape, starts=[before for before, _ in borders], sizes=shape)
+    sources = []
+    for size, wide, (before, _) in zip(shape, value.shape, borders, strict=True):
+        at = np.arange(size) + before
+        sources.append(np.where((at >= 0) & (at < wide), at, -1))
+    return b.node("pad", [value], shape, sources=sources, value=0.0)
+
+
+# ---------------------------------------------------------------- channels
+@imports_step("shuffle_channel")
+def _shuffle(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    x = b.get(op, "X")
+    b.put(op, "Out", _exchanged(b, x, int(attrs["group"])))
+
+
+@imports_step("shuffle_channel_grad")
+def _shuffle_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    grad, groups = b.get(op, "Out@GRAD"), int(attrs["group"])
+    need(groups > 0, "groups of different sizes")
+    b.put(op, "X@GRAD", _exchanged(b, grad, grad.shape[1] // groups))
+
+
+def _exchanged(b: StepBuilder, x: Value, outer: int) -> Value:
+    """Channels [outer, inner] as [inner, outer]."""
+    need(len(x.shape) == 4 and outer > 0 and x.shape[1] % outer == 0, "groups of different sizes")
+    channels = np.arange(x.shape[1])
+    return b.node("mix", [x], x.shape, taken=[(channels, channels.reshape(outer, -1).T.reshape(-1))])
+
+
+@imports_step("temporal_shift_grad")
+def _shift_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    add_shifted(b, op, "X@GRAD", b.get(op, "Out@GRAD"), attrs, -1)
