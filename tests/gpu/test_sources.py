@@ -21,6 +21,8 @@ from tests.gpu.test_cuda_channels import pictures
 from tests.gpu.test_cuda_channels import stem as first_layers
 from tests.gpu.test_cuda_decoding import tagged
 from tests.gpu.test_cuda_path_losses import Case as PathLoss
+from tests.gpu.test_cuda_ranking import read as scores_in
+from tests.gpu.test_cuda_ranking import scores
 from tests.gpu.test_cuda_recurrent_steps import LAYERS, stack
 from tests.gpu.test_cuda_recurrent_steps import batch as some_sequences
 from tests.gpu.test_cuda_recurrent_steps import network as sequences_with
@@ -234,6 +236,17 @@ def test_kernels_of_losses_in_regions_of_inference(type: str, architecture: str,
     on_gpu(case.net, case.loss)
     (text,) = generated
     assert "clear_mark" in text and faults(text, architecture) == ""
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("columns", [40, 256 * 32 + 5])
+def test_kernels_of_the_largest_numbers(columns: int, architecture: str, generated: list[str]) -> None:
+    net = Net()
+    x = scores_in(net, scores("ties", 2, columns))
+    places = [net.several("top_k", {"Out": 1, "Indices": 1}, {"X": x}, k=k)[1] for k in (1, 5)]
+    on_gpu(net, *places, *(net.op("arg_max", "Out", {"X": x}, axis=axis) for axis in (0, 1)))
+    (text,) = generated
+    assert "largest_" in text and text.count("place_") >= 3 and faults(text, architecture) == ""
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
