@@ -94,6 +94,17 @@ def test_convolutions(shape: Any, filters: Any, attrs: dict[str, Any]) -> None:
     check(net, net.conv(net.data(*shape), net.parameter(*filters), **attrs))
 
 
+@pytest.mark.parametrize("axis", [0, 1])
+def test_no_probability_is_0(axis: int) -> None:
+    """Paddle takes scores that are less than the largest one by more than 64 for those."""
+    net = Net()
+    x = net.data(of=np.array([[0, -1e9], [-100, -200]], np.float32))
+    name = net.op("softmax", "Out", {"X": x}, axis=axis)
+    (want,), (found,) = net.run("numpy", name), on_gpu(net, name)
+    assert want.min() > 0
+    np.testing.assert_allclose(found, want, rtol=1e-6)
+
+
 def test_what_follows_a_convolution_is_one_kernel() -> None:
     net = Net()
     x, weights = net.data(2, 4, 6, 6), net.parameter(4, 4, 3, 3)
