@@ -34,7 +34,7 @@ from fluidtool.runtime.graph.weights import matrices
 
 MOVES = frozenset({"view", "transpose", "slice"})
 DEEPEST = 64  # nodes that follow each other within one kernel, which is written by functions that call each other
-WITHIN = MOVES | {"unary", "binary", "affine", "concat", "stack", "formula"}
+WITHIN = MOVES | {"unary", "binary", "affine", "concat", "stack", "formula", "compared", "converted", "hits"}
 """What may be computed within its reader: without reading anything at an index that it looks up."""
 ROWS = frozenset({"softmax", "log_softmax", "softmax_dropped", "softmax_gradient", "layer_norm", "reduce", "sums"})
 """Nodes that read an element two or three times."""
@@ -44,7 +44,7 @@ NARROW = frozenset(EXPRESSIONS) | {
 }  # fmt: skip
 """Nodes whose results are kept in halves, where memory has those."""
 PIECE = 8  # halves of 16 bytes
-WHOLE = frozenset({"view", "best_path", "extreme_place", "top_k"})
+WHOLE = frozenset({"view", "best_path", "extreme_place", "top_k", "converted"})
 """Nodes whose results may be whole numbers."""
 LARGEST = 2**31 - 4096  # elements that an index of 32 bits reaches, also that of a thread or a turn after the last one
 

@@ -55,6 +55,10 @@ FT_DEVICE float ft_square(float x) { return x * x; }
 FT_DEVICE float ft_affine(float x, float factor, float offset) { return x * factor + offset; }
 FT_DEVICE float ft_hard_sigmoid(float x, float slope, float offset) { return ft_clip(x * slope + offset, 0.0f, 1.0f); }
 FT_DEVICE float ft_softsign(float x) { return x / (1.0f + fabsf(x)); }
+FT_DEVICE whole ft_whole(float x)  // cut towards zero; what is beyond whole numbers, or is none, becomes the lowest one
+{
+    return x >= -9223372036854775808.0f && x < 9223372036854775808.0f ? (whole)x : -9223372036854775807ll - 1;
+}
 FT_DEVICE int ft_row(whole id, int rows, float* outside)
 {
     if (id >= 0 && id < rows) return (int)id;
@@ -449,13 +453,13 @@ class Source:
         source = f'extern "C" __global__ void {bounds} {name}{text}'
         return Launch(name, source, pointers, blocks, threads, tuple(self.functions.values()))
 
-    def call(self, text: str, arguments: Sequence[str]) -> str:
-        """A formula of arguments, which it calls a, b, c …; as a function, so that each is computed once."""
+    def call(self, text: str, arguments: Sequence[str], taken: str = "float", given: str = "float") -> str:
+        """A formula of arguments, which it calls a, b, c …; as a function, so that each is computed once. taken, given: types."""
         if not arguments:
             return f"({text})"
-        name = f"ft_{hashlib.sha256(f'{len(arguments)} {text}'.encode()).hexdigest()[:12]}"
-        declared = ", ".join(f"float {letter}" for letter in ascii_lowercase[: len(arguments)])
-        self.functions[name] = f"FT_DEVICE float {name}({declared}) {{ return {text}; }}\n"
+        declared = ", ".join(f"{taken} {letter}" for letter in ascii_lowercase[: len(arguments)])
+        name = f"ft_{hashlib.sha256(f'{given} {declared} {text}'.encode()).hexdigest()[:12]}"
+        self.functions[name] = f"FT_DEVICE {given} {name}({declared}) {{ return {text}; }}\n"
         return f"{name}({', '.join(arguments)})"
 
     def thread(self, count: int | str) -> str:
@@ -632,6 +636,29 @@ def _formula(src: Source, node: Node, index: Index) -> str:
     return src.call(node.attrs["text"], arguments)
 
 
+def _compared(src: Source, node: Node, index: Index) -> str:
+    """A comparison (`text`) of a and b, the latter broadcast."""
+    x, y = node.inputs
+    own = ["0" if size == 1 else part for part, size in zip(index, node.attrs["y_shape"], strict=True)]
+    b = src.load(y, src.reshaped(own, node.attrs["y_shape"], y.shape))
+    return src.call(node.attrs["text"], [src.load(x, index), b], "whole" if x.integer else "float")
+
+
+def _converted(src: Source, node: Node, index: Index) -> str:
+    """A number of another type (`text`, of a)."""
+    (x,) = node.inputs
+    types = ["whole" if value.integer else "float" for value in (x, node.output)]
+    return src.call(node.attrs["text"], [src.load(x, index)], *types)
+
+
+def _hits(src: Source, node: Node, index: Index) -> str:
+    """1 where one of the places of a row is its label, else 0."""
+    places, labels = node.inputs
+    label = src.load(labels, src.reshaped(index, node.output.shape, labels.shape))
+    found = " || ".join(f"{src.load(places, [index[0], str(k)])} == {label}" for k in range(places.shape[1]))
+    return f"({found} ? 1.0f : 0.0f)"
+
+
 def _label(src: Source, node: Node, index: Index) -> str:
     """The element of a row that its label names; 0 for a label that is no class, or is ignored."""
     x, labels = node.inputs
@@ -665,6 +692,9 @@ EXPRESSIONS: dict[str, Callable[[Source, Node, Index], str]] = {
     "mix": _mix,
     "gather": _gather,
     "formula": _formula,
+    "compared": _compared,
+    "converted": _converted,
+    "hits": _hits,
     "label": _label,
     "rows": _rows,
 }

@@ -16,8 +16,6 @@ from fluidtool.runtime.graph.importers.sequences import offsets_of
 from fluidtool.runtime.graph.ir import Shape, Value
 from fluidtool.runtime.graph.sequence_runs import Runs, by_time, of_lod, padded
 
-OPERATORS = frozenset({"crf_decoding", "linear_chain_crf", "warpctc"})
-"""Those that have kernels for GPUs only: elsewhere the operators' own kernels compute them."""
 MOST_TAGS = 2048  # whose scores a block of a GPU keeps in its own memory, twice
 MOST_STATES = 2048  # of a label, likewise
 

@@ -142,7 +142,6 @@ class StepBuilder(GraphBuilder):
         self.moved: set[str] = set()
         self.stores: dict[str, Value] = {}
         self.masks: dict[str, Value] = {}  # of dropout, by name: floats here, where the program has bytes
-        self.conditions: dict[str, Value] = {}  # by name: 1 or 0, where the program has booleans
         self.origins: dict[str, str | Lod] = {}
         self.known: Mapping[str, Lod] = {}
         self.arrays: dict[str, Items] = {}
@@ -160,7 +159,7 @@ class StepBuilder(GraphBuilder):
         return self._rings(op)
 
     # ---------------------------------------------------------------- inputs
-    def get(self, op: Operator, slot: str, integer: bool = False) -> Value:
+    def get(self, op: Operator, slot: str, integer: bool | None = False) -> Value:
         """The value in an input slot; a state that an update has changed is not there any more."""
         need(self.moved.isdisjoint(op.inputs.get(slot, [])), f"{slot} is read after its update")
         return super().get(op, slot, integer)

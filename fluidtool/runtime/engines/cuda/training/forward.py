@@ -16,11 +16,13 @@ Attrs = Mapping[str, Any]
 SHARED = (
     "elementwise_add", "elementwise_sub", "elementwise_mul", "elementwise_div", "elementwise_max", "elementwise_min",
     "relu", "relu6", "sigmoid", "tanh", "gelu", "leaky_relu", "hard_swish", "swish", "exp", "sqrt", "square", "hard_sigmoid",
-    "softsign", "abs", "clip", "scale", "reduce_max", "reduce_min", "softmax", "assign", "stack",
+    "softsign", "abs", "clip", "scale", "reduce_max", "reduce_min", "softmax", "assign", "stack", "cast",
 )  # fmt: skip
 """Operators that are imported as in inference: they have no parameters."""
 SHAPED = ("reshape2", "transpose2", "squeeze2", "unsqueeze2", "flatten2", "reshape", "transpose")
 """The same for those whose gradients need the shape of their input."""
+RANKING = ("arg_max", "arg_min", "top_k", "top_k_v2", "accuracy")
+"""The same for those that have no gradient in steps; their results, or what they read, are whole numbers."""
 
 
 def _shared(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
@@ -41,8 +43,6 @@ def _shaped(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
 def _shaped_ids(b: StepBuilder, op: Operator, value: Value, attrs: Attrs) -> None:
     """Whole numbers in another shape: what their importer makes of numbers of that shape, without the numbers."""
     need(not op.type.startswith("transpose"), "whole numbers that are moved")
-    given = b.viewed.get(value, value)
-    need(all(node.output is not given for node in b.nodes), "whole numbers that are computed")
     probe = StepBuilder({})
     probe.values[op.inputs["X"][0]] = Value(value.name, value.shape)
     IMPORTERS[op.type](probe, op, dict(attrs))
@@ -51,7 +51,7 @@ def _shaped_ids(b: StepBuilder, op: Operator, value: Value, attrs: Attrs) -> Non
         b.shapes[op.outputs["XShape"][0]] = value.shape
 
 
-STEP_IMPORTERS.update({type: _shared for type in SHARED if type in IMPORTERS})
+STEP_IMPORTERS.update({type: _shared for type in (*SHARED, *RANKING) if type in IMPORTERS})
 STEP_IMPORTERS.update({type: _shaped for type in SHAPED if type in IMPORTERS})
 
 
@@ -86,15 +86,6 @@ def _power(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
 
 FLOAT32 = 5  # VarType.FP32
 WHOLE = 3  # VarType.INT64
-
-
-@imports_step("cast")
-def _cast(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
-    need(attrs["out_dtype"] == FLOAT32 and attrs["in_dtype"] in (FLOAT32, WHOLE), "casts to other types than float32")
-    name = op.inputs["X"][0]
-    need(name in b.values, f"{name} has no value")
-    value = b.values[name]
-    b.put(op, "Out", b.formula("a", value) if value.integer else value)
 
 
 @imports_step("fill_constant")
