@@ -37,6 +37,7 @@ WORTH = frozenset(
         "pool2d",
         "pool3d",
         "softmax",
+        "softmax_with_cross_entropy",
         "lstm",
         "lstmp",
         "gru",

@@ -38,7 +38,7 @@ WITHIN = MOVES | {"unary", "binary", "affine", "concat", "stack", "formula", "co
 """What may be computed within its reader: without reading anything at an index that it looks up."""
 ROWS = frozenset({"softmax", "log_softmax", "softmax_dropped", "softmax_gradient", "layer_norm", "reduce", "sums"})
 """Nodes that read an element two or three times."""
-NARROW = frozenset(EXPRESSIONS) | {
+NARROW = (frozenset(EXPRESSIONS) - {"label"}) | {
     "softmax", "softmax_axis", "layer_norm", "group_norm", "pool", "product", "matmul", "attention", "conv", "interpolate",
     "pixel_shuffle", "local_response",
 }  # fmt: skip
@@ -123,6 +123,7 @@ class Lowering:
     padded: dict[tuple[Place, Shape, Shape], Place] = field(
         default_factory=dict
     )  # images in halves with further channels, by place, shape and larger shape
+    exact: frozenset[Value] = frozenset()  # probabilities of losses, whose logarithm would be coarse in halves
     kind: str = ""  # of the node that is lowered
     reductions: dict[Value, Reduction] = field(default_factory=dict)
     sorted: dict[tuple[Value, ...], Pointer] = field(default_factory=dict)  # ids of training steps, once they are
@@ -133,6 +134,7 @@ class Lowering:
         uses, outputs = self.graph.uses(), set(self.graph.outputs)
         self.apart = frozenset(outputs) if self.apart is None else self.apart
         readers = {value: node for node in self.graph.nodes for value in operands(node)}
+        self.exact = frozenset(node.inputs[0] for node in self.graph.nodes if node.kind == "label")
         depths: dict[Value, int] = {}  # of what is computed within a kernel: the longest chain of nodes
         for node in self.graph.nodes:
             value, reader = node.output, readers.get(node.output)
@@ -222,7 +224,7 @@ class Lowering:
 
     def half_of(self, value: Value) -> str:
         """What numbers of the result of this node are kept in: halves, or ''."""
-        is_narrow = self.kind in NARROW if self.narrow is None else value in self.narrow
+        is_narrow = self.kind in NARROW and value not in self.exact if self.narrow is None else value in self.narrow
         return self.half if is_narrow else ""
 
     def is_apart(self, value: Value) -> bool:

@@ -65,6 +65,10 @@ FT_DEVICE int ft_row(whole id, int rows, float* outside)
     *outside = 1.0f;  // by any thread that finds one: what it reads does not matter
     return 0;
 }
+FT_DEVICE int ft_label(whole id, int classes, whole ignored, float* outside)
+{
+    return id == ignored ? -1 : ft_row(id, classes, outside);
+}
 FT_DEVICE float ft_of_bf16(half16 x) { return __uint_as_float((unsigned)x << 16); }
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
 #define FT_CONVERTS_PAIRS
@@ -660,11 +664,15 @@ def _hits(src: Source, node: Node, index: Index) -> str:
 
 
 def _label(src: Source, node: Node, index: Index) -> str:
-    """The element of a row that its label names; 0 for a label that is no class, or is ignored."""
-    x, labels = node.inputs
-    lead = x.shape[:-1]
-    label = src.whole(f"(int){src.load(labels, src.reshaped(index[:-1], lead, labels.shape))}")
-    counted = f"{label} >= 0 && {label} < {x.shape[-1]} && {label} != {node.attrs['ignored']}"
+    """The element of a row that its label names; 0 for one that is no class, which is marked if there are checks, or is ignored."""
+    (x, labels), classes, ignored = node.inputs, node.inputs[0].shape[-1], node.attrs["ignored"]
+    loaded = src.load(labels, src.reshaped(index[:-1], x.shape[:-1], labels.shape))
+    if node.attrs.get("checks"):
+        label = src.whole(f"ft_label({loaded}, {classes}, {ignored}ll, {src.writable(src.low.outside())})")
+        counted = f"{label} >= 0"
+    else:
+        label = src.whole(f"(int){loaded}")
+        counted = f"{label} >= 0 && {label} < {classes} && {label} != {ignored}"
     with src.guarded(counted):
         loaded = src.load(x, [*index[:-1], label if x.shape[-1] > 1 else "0"])
     return f"({counted} ? {loaded} : 0.0f)"

@@ -18,7 +18,7 @@ from fluidtool.runtime.graph.quantization import RoundedWeights
 PARTS = (
     "convolution", "products", "elementwise", "rows", "moves", "sequences",
     "transposed", "interpolation", "reductions", "ranking", "padding", "normalization", "detection", "grids", "volumes", "channels",
-    "quantization", "structured", "comparisons", "metrics",
+    "quantization", "structured", "comparisons", "metrics", "losses",
 )  # fmt: skip
 for part in PARTS:
     import_module(f"{__name__}.{part}")

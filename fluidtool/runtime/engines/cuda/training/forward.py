@@ -9,6 +9,7 @@ from typing import Any
 from fluidtool.ir import Operator
 from fluidtool.runtime.engines.cuda.training.building import STEP_IMPORTERS, Rows, StepBuilder, imports_step
 from fluidtool.runtime.graph.importers.convolution import Windows, windows_of
+from fluidtool.runtime.graph.importers.losses import labels_of, loss_of, probabilities
 from fluidtool.runtime.graph.importers.registry import IMPORTERS, need
 from fluidtool.runtime.graph.ir import Shape, Value
 
@@ -23,6 +24,7 @@ SHAPED = ("reshape2", "transpose2", "squeeze2", "unsqueeze2", "flatten2", "resha
 """The same for those whose gradients need the shape of their input."""
 RANKING = ("arg_max", "arg_min", "top_k", "top_k_v2", "accuracy")
 """The same for those that have no gradient in steps; their results, or what they read, are whole numbers."""
+LOSSES = ("sigmoid_cross_entropy_with_logits",)
 
 
 def _shared(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
@@ -51,7 +53,7 @@ def _shaped_ids(b: StepBuilder, op: Operator, value: Value, attrs: Attrs) -> Non
         b.shapes[op.outputs["XShape"][0]] = value.shape
 
 
-STEP_IMPORTERS.update({type: _shared for type in (*SHARED, *RANKING) if type in IMPORTERS})
+STEP_IMPORTERS.update({type: _shared for type in (*SHARED, *RANKING, *LOSSES) if type in IMPORTERS})
 STEP_IMPORTERS.update({type: _shaped for type in SHAPED if type in IMPORTERS})
 
 
@@ -225,33 +227,10 @@ def scaled(b: StepBuilder, value: Value, factor: float) -> Value:
 
 
 # ---------------------------------------------------------------- losses
-def counted(classes: int, ignored: int, label: str) -> str:
-    """Whether a label is a class, and is not the one that does not count."""
-    return f"({label} >= 0.0f && {label} < {classes}.0f && {label} != {ignored}.0f)"
-
-
-def labels_of(b: StepBuilder, op: Operator, attrs: Attrs, lead: Shape, classes: int) -> tuple[Value, int]:
-    """The labels of rows, and the label that does not count."""
-    need(not attrs.get("soft_label"), "soft labels")
-    ignored = int(attrs["ignore_index"])
-    labels = b.ids(op, "Label", classes, ignored)
-    need(labels.shape in (lead, (*lead, 1)) and classes < 1 << 24, "labels of another shape")
-    return labels, ignored
-
-
-def loss_of(b: StepBuilder, x: Value, labels: Value, ignored: int) -> tuple[Value, Value]:
-    """(-log of the probability that a label names, that probability), by row [..., 1]."""
-    column = (*x.shape[:-1], 1)
-    match = b.node("label", [x, labels], column, ignored=ignored)
-    finite = "(isinf(logf(a)) ? (a > 1.0f ? -1e20f : 1e20f) : -logf(a))"
-    text = f"({counted(x.shape[-1], ignored, 'b')} ? {finite} : 0.0f)"
-    return b.formula(text, match, labels, shapes=(column, column)), match
-
-
 @imports_step("cross_entropy", "cross_entropy2")
 def _cross_entropy(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     x = b.get(op, "X")
-    labels, ignored = labels_of(b, op, attrs, x.shape[:-1], x.shape[-1])
+    labels, ignored = labels_of(op, attrs, x.shape[:-1], x.shape[-1], b.ids)
     loss, match = loss_of(b, x, labels, ignored)
     b.put(op, "Y", b.view(loss, labels.shape))
     if op.type == "cross_entropy2":
@@ -259,30 +238,11 @@ def _cross_entropy(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
         b.shapes[op.outputs["XShape"][0]] = x.shape
 
 
-@imports_step("sigmoid_cross_entropy_with_logits")
-def _sigmoid_cross_entropy(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
-    x, labels = b.get(op, "X"), b.get(op, "Label")
-    check_sigmoid_cross_entropy(b, op, attrs, x, labels)
-    text = "ft_larger(a, 0.0f) - a * b + logf(1.0f + expf(-fabsf(a)))"
-    ignored = literal(float(attrs["ignore_index"]))
-    b.put(op, "Out", b.formula(f"(b == {ignored} ? 0.0f : {text})", x, labels))
-
-
-def check_sigmoid_cross_entropy(b: StepBuilder, op: Operator, attrs: Attrs, x: Value, labels: Value) -> None:
-    """Refuse what counts labels, or weighs them."""
-    need(x.shape == labels.shape and not attrs.get("normalize"), "a loss that is divided by the number of labels")
-    need(not op.inputs.get("pos_weight"), "weights of positive labels")
-
-
 @imports_step("softmax_with_cross_entropy")
 def _softmax_with_cross_entropy(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
-    x = b.get(op, "Logits")
-    need(int(attrs["axis"]) in (-1, len(x.shape) - 1) and attrs.get("use_softmax", True), "another axis than the last")
-    labels, ignored = labels_of(b, op, attrs, x.shape[:-1], x.shape[-1])
-    need(labels.shape == (*x.shape[:-1], 1), "labels of another shape")
-    y = b.node("softmax", [x], x.shape, factor=1.0, mask_shape=None)
-    if b.wants(op, "Softmax"):
-        b.put(op, "Softmax", y)
+    y = probabilities(b, op, attrs)
+    labels, ignored = labels_of(op, attrs, y.shape[:-1], y.shape[-1], b.ids)
+    need(labels.shape == (*y.shape[:-1], 1), "labels of another shape")
     b.put(op, "Loss", loss_of(b, y, labels, ignored)[0])
 
 

@@ -1,0 +1,104 @@
+"""Losses of classes, in regions on a GPU; training steps read their operators alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from fluidtool.ir import Operator
+from fluidtool.ir.operator import EMPTY
+from fluidtool.records import dataclass
+from fluidtool.runtime.graph.bounds import Bound
+from fluidtool.runtime.graph.importers.registry import GraphBuilder, imports, need
+from fluidtool.runtime.graph.ir import Shape, Value
+
+Attrs = Mapping[str, Any]
+Ids = Callable[[Operator, str, int, int], Value]
+"""The whole numbers in a slot of an operator, which must be below a number, or the one that does not count."""
+MOST_CLASSES = 1 << 24  # whose numbers are floats
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """Labels of a region: kernels mark those that are no class."""
+
+    builder: GraphBuilder
+    bounds: list[Bound]
+
+    def __call__(self, op: Operator, slot: str, rows: int, ignored: int) -> Value:
+        """The labels in a slot."""
+        found = self.builder.from_outside(op, slot)
+        self.bounds.append(Bound(found.name, rows, ignored))
+        return found
+
+
+def counted(classes: int, ignored: int, label: str) -> str:
+    """Whether a label is a class, and is not the one that does not count."""
+    return f"({label} >= 0.0f && {label} < {classes}.0f && {label} != {ignored}.0f)"
+
+
+def labels_of(op: Operator, attrs: Attrs, lead: Shape, classes: int, ids: Ids) -> tuple[Value, int]:
+    """The labels of rows, and the label that does not count."""
+    need(not attrs.get("soft_label"), "soft labels")
+    ignored = int(attrs["ignore_index"])
+    labels = ids(op, "Label", classes, ignored)
+    need(labels.shape in (lead, (*lead, 1)) and classes < MOST_CLASSES, "labels of another shape")
+    return labels, ignored
+
+
+def loss_of(
+    r: GraphBuilder, x: Value, labels: Value, ignored: int, bounds: Iterable[Bound] = ()
+) -> tuple[Value, Value]:
+    """(-log of the probability that a label names, that probability), by row [..., 1]. bounds: of labels that kernels mark."""
+    column, checks = (*x.shape[:-1], 1), tuple(bounds)
+    match = r.node("label", [x, labels], column, ignored=ignored, checks=checks)
+    finite = "(isinf(logf(a)) ? (a > 1.0f ? -1e20f : 1e20f) : -logf(a))"
+    text = f"({counted(x.shape[-1], ignored, 'b')} ? {finite} : 0.0f)"
+    return _formula(r, text, [match, labels], column), match
+
+
+def _formula(r: GraphBuilder, text: str, inputs: Sequence[Value], shape: Shape) -> Value:
+    """A formula of values of one shape."""
+    return r.node("formula", inputs, shape, text=text, shapes=(shape,) * len(inputs), counts_columns=False)
+
+
+@imports("cross_entropy", "cross_entropy2")
+def _cross_entropy(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
+    x, bounds = r.get(op, "X"), list[Bound]()
+    labels, ignored = labels_of(op, attrs, x.shape[:-1], x.shape[-1], Marked(r, bounds))
+    r.add("view", [loss_of(r, x, labels, ignored, bounds)[0]], op, "Y", labels.shape)
+
+
+def probabilities(r: GraphBuilder, op: Operator, attrs: Attrs) -> Value:
+    """The softmax of the logits of softmax_with_cross_entropy, which may be a result, too."""
+    x = r.get(op, "Logits")
+    need(int(attrs["axis"]) in (-1, len(x.shape) - 1) and attrs.get("use_softmax", True), "another axis than the last")
+    known: dict[str, Any] = {"factor": 1.0, "mask_shape": None}
+    if op.outputs.get("Softmax", [EMPTY])[0] in ("", EMPTY):
+        return r.node("softmax", [x], x.shape, **known)
+    return r.add("softmax", [x], op, "Softmax", x.shape, **known)
+
+
+@imports("softmax_with_cross_entropy", results=("Softmax", "Loss"))
+def _softmax_with_cross_entropy(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
+    y, bounds = probabilities(r, op, attrs), list[Bound]()
+    labels, ignored = labels_of(op, attrs, y.shape[:-1], y.shape[-1], Marked(r, bounds))
+    r.add("view", [loss_of(r, y, labels, ignored, bounds)[0]], op, "Loss", labels.shape)
+
+
+SIGMOID_CROSS_ENTROPY = "ft_larger(a, 0.0f) - a * b + logf(1.0f + expf(-fabsf(a)))"
+
+
+def check_sigmoid_cross_entropy(op: Operator, attrs: Attrs, x: Value, labels: Value) -> None:
+    """Refuse what counts labels, or weighs them."""
+    need(x.shape == labels.shape and not attrs.get("normalize"), "a loss that is divided by the number of labels")
+    need(not op.inputs.get("pos_weight"), "weights of positive labels")
+
+
+@imports("sigmoid_cross_entropy_with_logits")
+def _sigmoid_cross_entropy(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
+    x, labels = r.get(op, "X"), r.get(op, "Label")
+    check_sigmoid_cross_entropy(op, attrs, x, labels)
+    text = f"(b == {int(attrs['ignore_index'])}.0f ? 0.0f : {SIGMOID_CROSS_ENTROPY})"
+    shapes = (x.shape, x.shape)
+    r.add("formula", [x, labels], op, "Out", x.shape, text=text, shapes=shapes, counts_columns=False)
