@@ -16,11 +16,10 @@ from fluidtool.ir import Block, Operator, Program
 from fluidtool.ir.hidden_names import hidden_writes
 from fluidtool.ir.roles import OpRole
 from fluidtool.ops.registry import get_op
-from fluidtool.proto.enums import VarType
 from fluidtool.records import dataclass
 from fluidtool.runtime.bindings import array_of
 from fluidtool.runtime.bound_region import lod_of
-from fluidtool.runtime.dependencies import LOOP_VARIABLES, names_used
+from fluidtool.runtime.dependencies import is_own, names_used
 from fluidtool.runtime.engines.base import CompiledStep, StepCompiler
 from fluidtool.runtime.graph.importers.refusals import every_attribute
 from fluidtool.runtime.graph.importers.registry import Lod
@@ -42,7 +41,6 @@ LAYERS = frozenset(
     }
     | {"crf_decoding"}
 )
-OWN = LOOP_VARIABLES | {VarType.RAW}
 MAY_LACK = {
     "recurrent_grad": "outputs@GRAD",
     "while_grad": "Out@GRAD",
@@ -269,7 +267,7 @@ def _region(
     read: dict[str, None] = {}
     for step in part:
         read |= dict.fromkeys(
-            name for name in step.op.input_arg_names if name not in made and not _is_own(step.op, name)
+            name for name in step.op.input_arg_names if name not in made and not is_own(step.op, name)
         )
         made |= dict.fromkeys(step.op.output_arg_names)
     mine = {id(step.op) for step in part}
@@ -291,12 +289,6 @@ def optional_reads(steps: Sequence[Step]) -> frozenset[str]:
     slots = [(MAY_LACK.get(step.op.type) == slot, names) for step in steps for slot, names in step.op.inputs.items()]
     needed = {name for is_optional, names in slots if not is_optional for name in names}
     return frozenset(name for is_optional, names in slots if is_optional for name in names) - needed
-
-
-def _is_own(op: Operator, name: str) -> bool:
-    """Whether a variable is for operators' own use, such as the cache of a `cudnn_lstm`, or the arrays of a loop."""
-    var = op.block.find_var_recursive(name)
-    return var is not None and var.type in OWN
 
 
 def reasons_of(parts: Iterable[Any]) -> dict[str, str]:

@@ -70,7 +70,7 @@ def import_region(spec: RegionSpec) -> ImportedRegion:
     values |= {
         name: Value(name, tuple(array.shape), array, array.dtype != np.float32) for name, array in constants.items()
     }
-    graph, found = read_graph(spec.operators, values, spec.outputs, spec.lods, spec.rounded)
+    graph, found = read_graph(spec.operators, values, spec.outputs, spec.lods, spec.rounded, spec.for_gpus)
     bounds = bounds_of(graph)
     if any(bound.name not in given for bound in bounds):
         raise UnsupportedError("ids are computed within the region")

@@ -62,9 +62,9 @@ class CudaEngine:
     def compile(self, spec: RegionSpec, packed: Constants | None = None) -> CudaRegion:
         """Compile a region; raises UnsupportedError if a kernel is missing, OutOfMemoryError."""
         constants = self.packing(tuple(spec.constants.values())) if packed is None else packed
-        hosted = replace(spec, constants={name: constants.on_host(array) for name, array in spec.constants.items()})
+        hosted = {name: constants.on_host(array) for name, array in spec.constants.items()}
         try:
-            imported = import_region(hosted)
+            imported = import_region(replace(spec, constants=hosted, for_gpus=True))
             imported = replace(imported, graph=rewritten(imported.graph, spec.pooled))
             lowered = lower(imported.graph, self.libraries, constants.buffers, self.half)
             first = self.opened.channels_first(lowered)

@@ -18,7 +18,7 @@ from fluidtool.runtime.graph.quantization import RoundedWeights
 PARTS = (
     "convolution", "products", "elementwise", "rows", "moves", "sequences",
     "transposed", "interpolation", "reductions", "ranking", "padding", "normalization", "detection", "grids", "volumes", "channels",
-    "quantization", "structured", "comparisons", "metrics", "losses",
+    "quantization", "structured", "comparisons", "metrics", "losses", "stacked",
 )  # fmt: skip
 for part in PARTS:
     import_module(f"{__name__}.{part}")
@@ -30,14 +30,15 @@ def read_graph(
     wanted: Sequence[str],
     lods: Mapping[str, Lod],
     rounded: MutableMapping[Operator, RoundedWeights],
+    for_gpus: bool = False,
 ) -> tuple[Graph, dict[str, Lod]]:
     """The graph of operators (each with its parsed attributes) from these inputs and constants to these outputs,
-    and the LoDs of all values that have one. rounded: as in RegionSpec.
+    and the LoDs of all values that have one. rounded, for_gpus: as in RegionSpec.
 
     Before its importer, each operator's inference and checks run on the actual shapes; the importer must agree. Raises
     UnsupportedError for operators left to numpy; any other exception is a bug of an importer.
     """
-    builder, refusals = GraphBuilder(rounded), Refusals()
+    builder, refusals = GraphBuilder(rounded, for_gpus), Refusals()
     builder.values.update(given)
     builder.lods.update({name: lod for name, lod in lods.items() if lod})
     for op, attrs in ops:

@@ -16,9 +16,10 @@ IMPORTERS: dict[str, Callable[[GraphBuilder, Operator, dict[str, Any]], None]] =
 RESULTS: dict[str, tuple[str, ...]] = {}  # the output slots that importers fill, if not only the first
 FOR_GPUS = frozenset(
     {
-        "accuracy", "cast", "crf_decoding", "cross_entropy", "cross_entropy2", "equal", "greater_equal", "greater_than",
-        "less_equal", "less_than", "linear_chain_crf", "logical_and", "logical_not", "logical_or", "logical_xor", "mean",
-        "not_equal", "sigmoid_cross_entropy_with_logits", "softmax_with_cross_entropy", "warpctc",
+        "accuracy", "cast", "crf_decoding", "cross_entropy", "cross_entropy2", "cudnn_lstm", "equal", "greater_equal",
+        "greater_than", "less_equal", "less_than", "linear_chain_crf", "logical_and", "logical_not", "logical_or",
+        "logical_xor", "lstm_unit", "mean", "not_equal", "sigmoid_cross_entropy_with_logits", "softmax_with_cross_entropy",
+        "warpctc",
     }
 )  # fmt: skip
 """Operators with kernels for GPUs only: elsewhere the operators' own kernels compute them."""
@@ -48,9 +49,10 @@ def axis_within(axis: Any, rank: int) -> int:
 
 
 class GraphBuilder:
-    """The graph while it is built: values, and their LoDs, by their current name in the program."""
+    """The graph while it is built: values, and their LoDs, by their current name in the program. for_gpus: as in RegionSpec."""
 
-    def __init__(self, rounded: MutableMapping[Operator, RoundedWeights]) -> None:
+    def __init__(self, rounded: MutableMapping[Operator, RoundedWeights], for_gpus: bool = False) -> None:
+        self.for_gpus = for_gpus
         self.rounded = rounded  # by operators that round weights, also for other inputs
         self.values: dict[str, Value] = {}
         self.conditions: dict[str, Value] = {}  # 1 or 0, where the program has booleans, which stay within the graph
@@ -118,6 +120,11 @@ class GraphBuilder:
         self.values[name] = out
         self.conditions.pop(name, None)
         return out
+
+    def formula(self, text: str, *inputs: Value) -> Value:
+        """A formula of values a, b, c … of one shape; kernels for GPUs compute it."""
+        shape = inputs[0].shape
+        return self.node("formula", inputs, shape, text=text, shapes=(shape,) * len(inputs), counts_columns=False)
 
     def alias(self, value: Value, op: Operator, slot: str) -> None:
         """Make that value the operator's output."""

@@ -124,7 +124,7 @@ class StepBuilder(GraphBuilder):
     """
 
     def __init__(self, states: Mapping[str, Value], rings: Rings | None = None) -> None:
-        super().__init__(rounded={})
+        super().__init__(rounded={}, for_gpus=True)
         self._rings = rings
         self.buckets: dict[int, Bucket] = {}
         self.reductions: list[Value] = []
