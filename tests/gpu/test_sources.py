@@ -19,6 +19,7 @@ from tests.gpu.nvrtc import ABSENT, faults, nvrtc
 from tests.gpu.test_cuda_channels import odd as odd_layers
 from tests.gpu.test_cuda_channels import pictures
 from tests.gpu.test_cuda_channels import stem as first_layers
+from tests.gpu.test_cuda_channels import volumes as first_layers_of_volumes
 from tests.gpu.test_cuda_class_losses import loss_of as class_loss
 from tests.gpu.test_cuda_decoding import tagged
 from tests.gpu.test_cuda_path_losses import Case as PathLoss
@@ -116,8 +117,8 @@ def test_kernels_that_fill_channels_up(
 ) -> None:
     monkeypatch.setenv("FLUIDTOOL_CUDA_PRECISION", half)
     for width in (3, 12):
-        net, name = first_layers(width, 20)
-        on_gpu(net, name)
+        for net, name in (first_layers(width, 20), first_layers_of_volumes(width, 20)):
+            on_gpu(net, name)
         Job(odd_layers(width, 12), OPTIMIZERS["sgd"]).step(pictures(width, 0))
     assert len(generated) >= 4 and all(
         "pad_" in text for text in generated if "clear" not in text and "check_" not in text

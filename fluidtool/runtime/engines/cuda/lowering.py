@@ -40,7 +40,7 @@ ROWS = frozenset({"softmax", "log_softmax", "softmax_dropped", "softmax_gradient
 """Nodes that read an element two or three times."""
 NARROW = (frozenset(EXPRESSIONS) - {"label"}) | {
     "softmax", "softmax_axis", "layer_norm", "group_norm", "pool", "product", "matmul", "attention", "conv", "interpolate",
-    "pixel_shuffle", "local_response",
+    "pixel_shuffle", "local_response", "conv3d", "pool_frames",
 }  # fmt: skip
 """Nodes whose results are kept in halves, where memory has those."""
 PIECE = 8  # halves of 16 bytes
