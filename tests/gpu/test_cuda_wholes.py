@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 import fluidtool.fluid as fluid
+from fluidtool.errors import OperatorError
 from fluidtool.fluid import layers
 from fluidtool.proto.enums import VarType
 from fluidtool.runtime import Executor
 from fluidtool.runtime.engines.cuda.training.compiled import CudaStep
-from fluidtool.tensor import CUDAPlace
+from fluidtool.tensor import CUDAPlace, LoDTensor
 from tests.gpu.test_cuda_ranking import read, same, scores
 from tests.gpu.test_cuda_regions import on_gpu
 from tests.runtime.native.checking import Array, Net
@@ -129,6 +130,66 @@ def test_numbers_of_two_types_have_the_message_of_the_cpu() -> None:
             executor.run(net.program, net.feeds, list(fetches), net.scope)
         messages.append(str(caught.value))
     assert len(set(messages)) == 1
+
+
+# ---------------------------------------------------------------- other shapes
+RESHAPES: dict[str, dict[str, Any]] = {
+    "reshape2": {"shape": [-1, 1]},
+    "squeeze2": {"axes": [0]},
+    "unsqueeze2": {"axes": [3]},
+    "flatten2": {"axis": 2},
+}
+
+
+@pytest.mark.parametrize("type", RESHAPES)
+def test_whole_numbers_in_another_shape(type: str) -> None:
+    """Given ones, and places that are computed."""
+    net = Net()
+    given = net.data(of=net.random.integers(0, 4, (1, 6, 1)))
+    places = net.op("arg_max", "Out", {"X": read(net, scores("ties", 1, 6, 1, 4))}, axis=-1)
+    x, y = (net.op(type, "Out", {"X": each}, "XShape", **RESHAPES[type]) for each in (given, places))
+    same(net, cast(net, net.op("equal", "Out", {"X": x, "Y": y}), FP32, BOOL), x, y)
+
+
+@pytest.mark.parametrize("on_device", [False, True])
+def test_ids_in_another_shape_are_looked_at_as_they_were_given(on_device: bool, cupy: Any) -> None:
+    net = Net()
+    given = net.data(of=np.array([[1, 3], [0, 2]]))
+    ids = net.op("reshape2", "Out", {"X": given}, "XShape", shape=[4, 1])
+    ids = net.op("unsqueeze2", "Out", {"X": ids}, "XShape", axes=[0])
+    rows = net.op("lookup_table", "Out", {"W": net.parameter(4, 3), "Ids": ids}, padding_idx=-1)
+    name = net.op("softmax", "Out", {"X": rows}, axis=-1)
+    (want,) = net.run("numpy", name)
+    np.testing.assert_allclose(on_gpu(net, name)[0], want, rtol=1e-6)
+    assert net.why_not() == [] and len(net.plan.work) == 1
+    wrong = np.array([[1, 4], [0, 2]])
+    feed = {given: LoDTensor(cupy.asarray(wrong) if on_device else wrong)}
+    with pytest.raises(OperatorError, match=f"{given} holds an id of 0 to 4, the table has 4 rows"):
+        Executor(GPU).run(net.program, feed, [name], net.scope)[0].numpy()
+
+
+def test_labels_in_another_shape_are_looked_at_as_they_were_given(cupy: Any) -> None:
+    net = Net()
+    given = net.data(of=np.array([1, 3, 0]))
+    label = net.op("unsqueeze2", "Out", {"X": given}, "XShape", axes=[1])
+    name = net.op("softmax_with_cross_entropy", "Loss", {"Logits": net.data(3, 4), "Label": label}, "Softmax")
+    (want,) = net.run("numpy", name)
+    np.testing.assert_allclose(on_gpu(net, name)[0], want, rtol=1e-6)
+    assert net.why_not() == [] and len(net.plan.work) == 1
+    with pytest.raises(OperatorError, match="input Label holds class 4, expected 0 to 3"):
+        feeds = net.feeds | {given: LoDTensor(cupy.asarray([1, 4, 0]))}
+        Executor(GPU).run(net.program, feeds, [name], net.scope)[0].numpy()
+
+
+def test_ids_that_are_computed_are_left_to_the_operator() -> None:
+    net = Net()
+    places = net.op("arg_max", "Out", {"X": read(net, scores("ties", 5, 4))}, axis=-1, keepdims=True)
+    ids = net.op("reshape2", "Out", {"X": places}, "XShape", shape=[5, 1])
+    rows = net.op("lookup_table", "Out", {"W": net.parameter(4, 3), "Ids": ids}, padding_idx=-1)
+    name = net.op("softmax", "Out", {"X": rows}, axis=-1)
+    (want,) = net.run("numpy", name)
+    np.testing.assert_allclose(on_gpu(net, name)[0], want, rtol=1e-6)
+    assert net.why_not() == ["Ids that is computed"]
 
 
 # ---------------------------------------------------------------- accuracy

@@ -28,7 +28,7 @@ class Marked:
     def __call__(self, op: Operator, slot: str, rows: int, ignored: int) -> Value:
         """The labels in a slot."""
         found = self.builder.from_outside(op, slot)
-        self.bounds.append(Bound(found.name, rows, ignored))
+        self.bounds.append(Bound(self.builder.given_name(found), rows, ignored))
         return found
 
 

@@ -56,6 +56,7 @@ class GraphBuilder:
         self.rounded = rounded  # by operators that round weights, also for other inputs
         self.values: dict[str, Value] = {}
         self.conditions: dict[str, Value] = {}  # 1 or 0, where the program has booleans, which stay within the graph
+        self.viewed: dict[Value, Value] = {}  # integers in another shape -> as they were before
         self.nodes: list[Node] = []
         self.lods: dict[str, Lod] = {}
         self.quantizers: dict[Value, Quantizer] = {}  # of activations that were rounded to steps
@@ -73,10 +74,15 @@ class GraphBuilder:
         return found
 
     def from_outside(self, op: Operator, slot: str) -> Value:
-        """The integers in an input slot, which must be an input of the region."""
+        """The integers in an input slot, which must be an input of the region, perhaps in another shape."""
         value = self.get(op, slot, integer=True)
-        need(value.array is None and all(node.output is not value for node in self.nodes), f"{slot} that is computed")
+        given = self.viewed.get(value, value)
+        need(given.array is None and all(node.output is not given for node in self.nodes), f"{slot} that is computed")
         return value
+
+    def given_name(self, value: Value) -> str:
+        """The name of integers as they were given."""
+        return self.viewed.get(value, value).name
 
     def has(self, op: Operator, slot: str) -> bool:
         """Whether an input slot names a variable."""

@@ -33,7 +33,8 @@ class Marked:
     def __call__(self, op: Operator, slot: str, rows: int, lengths: Value | None) -> Value:
         """The numbers in a slot."""
         found = self.builder.from_outside(op, slot)
-        self.bounds.append(Bound(found.name, rows, lengths="" if lengths is None else lengths.name))
+        name = self.builder.given_name
+        self.bounds.append(Bound(name(found), rows, lengths="" if lengths is None else name(lengths)))
         return found
 
 

@@ -136,7 +136,6 @@ class StepBuilder(GraphBuilder):
         self.padded: set[str] = set()  # values with zeros that the program does not have
         self.peaks: dict[str, tuple[Value, Value]] = {}
         self.packed: dict[str, Value] = {}
-        self.viewed: dict[Value, Value] = {}  # whole numbers in another shape -> as they were given
         self.bounds: list[Bound] = []
         self.draws: list[Draw] = []
         self.moved: set[str] = set()
@@ -183,7 +182,7 @@ class StepBuilder(GraphBuilder):
         found = self.get(op, slot, integer=True)
         given = self.viewed.get(found, found)
         need(all(node.output is not given for node in self.nodes), f"{slot} that is computed")
-        bound = Bound(given.name, rows, ignored, "" if lengths is None else self.viewed.get(lengths, lengths).name)
+        bound = Bound(given.name, rows, ignored, "" if lengths is None else self.given_name(lengths))
         if bound not in self.bounds:
             self.bounds.append(bound)
         return found
@@ -191,13 +190,6 @@ class StepBuilder(GraphBuilder):
     def ids_by_length(self, op: Operator, slot: str, rows: int, lengths: Value | None) -> Value:
         """The same of lines of which some numbers count."""
         return self.ids(op, slot, rows, lengths=lengths)
-
-    def view_of_ids(self, op: Operator, value: Value, shape: Shape) -> None:
-        """Make whole numbers from outside, in another shape, the operator's output."""
-        found = Value(op.outputs["Out"][0], shape, integer=True)
-        self.nodes.append(Node("view", [value], found, {}))
-        self.viewed[found] = self.viewed.get(value, value)
-        self.values[found.name] = found
 
     def number(self, op: Operator, slot: str) -> Value:
         """A single number."""

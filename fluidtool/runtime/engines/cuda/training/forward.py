@@ -32,25 +32,10 @@ def _shared(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
 
 
 def _shaped(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
-    name = op.inputs["X"][0]
-    if name in b.values and b.values[name].integer:
-        return _shaped_ids(b, op, b.values[name], attrs)
-    shape = b.get(op, "X").shape
+    shape = b.get(op, "X", integer=None).shape
     IMPORTERS[op.type](b, op, dict(attrs))
     if b.wants(op, "XShape"):
         b.shapes[op.outputs["XShape"][0]] = shape
-    return None
-
-
-def _shaped_ids(b: StepBuilder, op: Operator, value: Value, attrs: Attrs) -> None:
-    """Whole numbers in another shape: what their importer makes of numbers of that shape, without the numbers."""
-    need(not op.type.startswith("transpose"), "whole numbers that are moved")
-    probe = StepBuilder({})
-    probe.values[op.inputs["X"][0]] = Value(value.name, value.shape)
-    IMPORTERS[op.type](probe, op, dict(attrs))
-    b.view_of_ids(op, value, probe.values[op.outputs["Out"][0]].shape)
-    if b.wants(op, "XShape"):
-        b.shapes[op.outputs["XShape"][0]] = value.shape
 
 
 STEP_IMPORTERS.update({type: _shared for type in (*SHARED, *RANKING, *LOSSES) if type in IMPORTERS})
