@@ -11,9 +11,11 @@ import fluidtool.fluid as fluid
 from fluidtool.errors import OperatorError
 from fluidtool.fluid import layers
 from fluidtool.runtime import Executor
+from fluidtool.runtime.engines.cuda.training.compiled import CudaStep
 from fluidtool.tensor import CUDAPlace, LoDTensor
 from tests.gpu.standin import EVENTS
 from tests.gpu.test_cuda_regions import calls, check, on_gpu
+from tests.gpu.test_training_steps import Job, batch
 from tests.runtime.native.checking import Array, Net
 
 pytestmark = pytest.mark.usefixtures("cupy")
@@ -102,6 +104,102 @@ def test_the_loss_of_logits(ignored: int) -> None:
     assert net.why_not() == [] and net.regions() == len(net.plan.work) == 1
 
 
+# ---------------------------------------------------------------- labels that are probabilities
+def smoothed(net: Net, rows: int, epsilon: float = 0.1, on: str = "one_hot") -> str:
+    """Classes as probabilities, a share of which is the same for all."""
+    labels = net.random.integers(0, CLASSES, (rows, 1) if on == "one_hot" else (rows,))
+    return net.op(
+        "label_smooth", "Out", {"X": net.op(on, "Out", {"X": net.data(of=labels)}, depth=CLASSES)}, epsilon=epsilon
+    )
+
+
+@pytest.mark.parametrize("type", ["cross_entropy", "softmax_with_cross_entropy"])
+@pytest.mark.parametrize("on", ["one_hot", "one_hot_v2"])
+def test_labels_that_are_probabilities(type: str, on: str) -> None:
+    """They are in no memory."""
+    net = Net()
+    labels, x = smoothed(net, 6, on=on), net.data(6, CLASSES)
+    if type == "cross_entropy":
+        x = net.op("softmax", "Out", {"X": x}, axis=-1)
+        name = net.op(type, "Y", {"X": x, "Label": labels}, soft_label=True)
+    else:
+        name = net.op(type, "Loss", {"Logits": x, "Label": labels}, "Softmax", soft_label=True)
+    assert check(net, name, rtol=2e-6) == ["clear", "softmax", "reduce"]
+
+
+def test_soft_losses_of_probabilities_of_zero_and_no_number() -> None:
+    net = Net()
+    given = np.array([[0, 1], [1, 0], [np.inf, 0], [np.nan, 0], [-1, 0]], np.float32)
+    x = net.op("pool2d", "Out", {"X": net.data(of=given[None, None])}, pooling_type="max", ksize=[1, 1], strides=[1, 1])
+    rows = net.op("reshape2", "Out", {"X": x}, "XShape", shape=[5, 2])
+    labels = net.data(of=np.array([[0.5, 0.5], [0, 1], [1, 0], [1, 0], [1, 0]], np.float32))
+    name = net.op("cross_entropy", "Y", {"X": rows, "Label": labels}, soft_label=True)
+    (want,), (found,) = net.run("numpy", name), on_gpu(net, name)
+    np.testing.assert_allclose(found, want, rtol=1e-6)
+    assert net.why_not() == []
+
+
+@pytest.mark.parametrize("type", ["one_hot", "one_hot_v2"])
+@pytest.mark.parametrize("anywhere", [False, True])
+def test_places_of_labels(type: str, anywhere: bool) -> None:
+    net = Net()
+    labels = np.array([0, 4, 2, -1, 5, 2**32] if anywhere else [0, 4, 2])
+    x = net.data(of=labels[:, None] if type == "one_hot" else labels)
+    name = net.op(type, "Out", {"X": x}, depth=CLASSES, allow_out_of_range=anywhere)
+    softmax = net.op("softmax", "Out", {"X": net.data(2, 3)}, axis=-1)
+    check(net, name, softmax, rtol=2e-6)
+
+
+@pytest.mark.parametrize("on_device", [False, True])
+@pytest.mark.parametrize("wrong", [CLASSES, -1])
+def test_a_label_beyond_all_places_has_the_message_of_the_cpu(wrong: int, on_device: bool, cupy: Any) -> None:
+    net = Net()
+    x = net.data(of=np.array([[1], [wrong]]))
+    name = net.op("softmax", "Out", {"X": net.op("one_hot", "Out", {"X": x}, depth=CLASSES)}, axis=-1)
+    messages = []
+    for executor in (Executor(engine="numpy"), Executor(GPU)):
+        on_gpu_now = on_device and executor.device.name == "cuda"
+        feeds = {x: LoDTensor(cupy.asarray(net.feeds[x]) if on_gpu_now else net.feeds[x])}
+        with pytest.raises(OperatorError, match=rf"X must lie in \[0, {CLASSES}\), the depth, found {wrong}") as caught:
+            executor.run(net.program, feeds, [name], net.scope)[0].numpy()
+        messages.append(str(caught.value))
+    assert len(set(messages)) == 1
+
+
+def test_a_smoothing_by_a_distribution_is_left_to_the_operator() -> None:
+    net = Net()
+    labels = net.op("softmax", "Out", {"X": net.data(4, CLASSES)}, axis=-1)
+    prior = net.data(of=np.full((1, CLASSES), 0.2, np.float32))
+    name = net.op("label_smooth", "Out", {"X": labels, "PriorDist": prior}, epsilon=0.2)
+    (want,) = net.run("numpy", name)
+    np.testing.assert_allclose(on_gpu(net, name)[0], want, rtol=1e-6)
+    assert net.why_not() == ["a prior distribution"]
+
+
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+@pytest.mark.parametrize("with_logits", [False, True])
+def test_smoothed_labels_are_part_of_a_training_step(
+    with_logits: bool, precision: str, compiled: list[CudaStep], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLUIDTOOL_CUDA_PRECISION", precision)
+
+    def build() -> Any:
+        x, y = layers.data("x", [6]), layers.data("y", [1], dtype="int64")
+        labels = layers.label_smooth(layers.one_hot(y, CLASSES), epsilon=0.1)
+        scores = layers.fc(layers.fc(x, 16, act="relu"), CLASSES, act=None if with_logits else "softmax")
+        loss = layers.softmax_with_cross_entropy if with_logits else layers.cross_entropy
+        return layers.mean(loss(scores, labels, soft_label=True))
+
+    jobs = [Job(build, lambda: fluid.optimizer.Adam(1e-2), place) for place in (fluid.CPUPlace(), None)]
+    for step in range(3):
+        want, found = (job.step(batch(seed=step))[0] for job in jobs)
+        np.testing.assert_allclose(found, want, rtol=2e-5 if precision == "float32" else 1e-2)
+    assert len(compiled) == 3
+    if precision == "float32":
+        for name, value in jobs[1].values().items():
+            np.testing.assert_allclose(value, jobs[0].values()[name], rtol=2e-4, atol=2e-6)
+
+
 # ---------------------------------------------------------------- labels that are no class
 @LOSSES
 @pytest.mark.parametrize("on_device", [False, True])
@@ -139,11 +237,6 @@ def test_the_label_that_does_not_count_may_be_no_class(on_device: bool, type: st
 
 
 # ---------------------------------------------------------------- what is left to the operators
-def soft(net: Net) -> str:
-    labels = net.op("softmax", "Out", {"X": net.data(6, CLASSES)}, axis=-1)
-    return net.op("cross_entropy", "Y", {"X": labels, "Label": net.data(6, CLASSES)}, soft_label=True)
-
-
 def along_another_axis(net: Net) -> str:
     logits = net.op("relu", "Out", {"X": net.op("softmax", "Out", {"X": net.data(6, CLASSES)}, axis=-1)})
     inputs = {"Logits": logits, "Label": net.data(of=np.zeros((1, CLASSES), np.int64))}
@@ -158,7 +251,7 @@ def divided(net: Net) -> str:
 
 @pytest.mark.parametrize(
     ("build", "why"),
-    [(soft, "soft labels"), (along_another_axis, "another axis"), (divided, "divided by the number of labels")],
+    [(along_another_axis, "another axis"), (divided, "divided by the number of labels")],
 )
 def test_what_has_no_kernel_is_left_to_the_operator(build: Any, why: str) -> None:
     net = Net()

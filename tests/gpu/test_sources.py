@@ -21,6 +21,7 @@ from tests.gpu.test_cuda_channels import pictures
 from tests.gpu.test_cuda_channels import stem as first_layers
 from tests.gpu.test_cuda_channels import volumes as first_layers_of_volumes
 from tests.gpu.test_cuda_class_losses import loss_of as class_loss
+from tests.gpu.test_cuda_class_losses import smoothed
 from tests.gpu.test_cuda_decoding import tagged
 from tests.gpu.test_cuda_path_losses import Case as PathLoss
 from tests.gpu.test_cuda_ranking import read as scores_in
@@ -269,9 +270,11 @@ def test_kernels_of_losses_of_classes_in_regions_of_inference(
     type: str, architecture: str, generated: list[str]
 ) -> None:
     net = Net()
-    on_gpu(net, class_loss(net, type, net.random.integers(0, 5, (6, 1))))
+    soft = {"X": net.op("softmax", "Out", {"X": net.data(6, 5)}, axis=-1), "Label": smoothed(net, 6)}
+    hard = class_loss(net, type, net.random.integers(0, 5, (6, 1)))
+    on_gpu(net, hard, net.op("cross_entropy", "Y", soft, soft_label=True))
     (text,) = generated
-    assert "ft_label(p" in text and faults(text, architecture) == ""
+    assert "ft_label(p" in text and "ft_row(p" in text and faults(text, architecture) == ""
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

@@ -34,7 +34,7 @@ from fluidtool.runtime.graph.weights import matrices
 
 MOVES = frozenset({"view", "transpose", "slice"})
 DEEPEST = 64  # nodes that follow each other within one kernel, which is written by functions that call each other
-WITHIN = MOVES | {"unary", "binary", "affine", "concat", "stack", "formula", "compared", "converted", "hits"}
+WITHIN = MOVES | {"unary", "binary", "affine", "concat", "stack", "formula", "compared", "converted", "hits", "one_hot"}
 """What may be computed within its reader: without reading anything at an index that it looks up."""
 ROWS = frozenset({"softmax", "log_softmax", "softmax_dropped", "softmax_gradient", "layer_norm", "reduce", "sums"})
 """Nodes that read an element two or three times."""
@@ -134,7 +134,7 @@ class Lowering:
         uses, outputs = self.graph.uses(), set(self.graph.outputs)
         self.apart = frozenset(outputs) if self.apart is None else self.apart
         readers = {value: node for node in self.graph.nodes for value in operands(node)}
-        self.exact = frozenset(node.inputs[0] for node in self.graph.nodes if node.kind == "label")
+        self.exact = frozenset(node.inputs[0] for node in self.graph.nodes if is_loss(node))
         depths: dict[Value, int] = {}  # of what is computed within a kernel: the longest chain of nodes
         for node in self.graph.nodes:
             value, reader = node.output, readers.get(node.output)
@@ -317,6 +317,11 @@ class Lowering:
                 if are_channels_last(strides, value.shape) and value.shape[2:] == shape[2:]:
                     return channels_last(shape)
         return None
+
+
+def is_loss(node: Node) -> bool:
+    """Whether a node takes the logarithm of probabilities, its first input, or reads some for that."""
+    return node.kind == "label" or "exact" in node.attrs
 
 
 def halved(count: int) -> int:

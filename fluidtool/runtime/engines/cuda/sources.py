@@ -678,6 +678,15 @@ def _label(src: Source, node: Node, index: Index) -> str:
     return f"({counted} ? {loaded} : 0.0f)"
 
 
+def _one_hot(src: Source, node: Node, index: Index) -> str:
+    """1 at the place of a label, 0 elsewhere; with checks, a label that is no place is marked."""
+    (labels,), depth = node.inputs, node.output.shape[-1]
+    label = src.load(labels, src.reshaped(index[:-1], node.output.shape[:-1], labels.shape))
+    if node.attrs["checks"]:
+        label = src.whole(f"ft_row({label}, {depth}, {src.writable(src.low.outside())})")
+    return f"({label} == {index[-1]} ? 1.0f : 0.0f)"
+
+
 def _rows(src: Source, node: Node, index: Index) -> str:
     """Rows of a table that is not constant, by ids; zeros for the id `zero`."""
     table, ids = node.inputs
@@ -704,5 +713,6 @@ EXPRESSIONS: dict[str, Callable[[Source, Node, Index], str]] = {
     "converted": _converted,
     "hits": _hits,
     "label": _label,
+    "one_hot": _one_hot,
     "rows": _rows,
 }

@@ -9,7 +9,7 @@ from typing import Any
 from fluidtool.ir import Operator
 from fluidtool.runtime.engines.cuda.training.building import STEP_IMPORTERS, Rows, StepBuilder, imports_step
 from fluidtool.runtime.graph.importers.convolution import Windows, windows_of
-from fluidtool.runtime.graph.importers.losses import labels_of, loss_of, probabilities
+from fluidtool.runtime.graph.importers.losses import add_one_hot, labels_of, loss_of, probabilities, soft_loss
 from fluidtool.runtime.graph.importers.registry import IMPORTERS, need
 from fluidtool.runtime.graph.ir import Shape, Value
 
@@ -24,7 +24,7 @@ SHAPED = ("reshape2", "transpose2", "squeeze2", "unsqueeze2", "flatten2", "resha
 """The same for those whose gradients need the shape of their input."""
 RANKING = ("arg_max", "arg_min", "top_k", "top_k_v2", "accuracy")
 """The same for those that have no gradient in steps; their results, or what they read, are whole numbers."""
-LOSSES = ("sigmoid_cross_entropy_with_logits",)
+LOSSES = ("sigmoid_cross_entropy_with_logits", "label_smooth")
 
 
 def _shared(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
@@ -215,6 +215,9 @@ def scaled(b: StepBuilder, value: Value, factor: float) -> Value:
 @imports_step("cross_entropy", "cross_entropy2")
 def _cross_entropy(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     x = b.get(op, "X")
+    if attrs.get("soft_label"):
+        soft_loss(b, op, "Y", x)
+        return
     labels, ignored = labels_of(op, attrs, x.shape[:-1], x.shape[-1], b.ids)
     loss, match = loss_of(b, x, labels, ignored)
     b.put(op, "Y", b.view(loss, labels.shape))
@@ -226,9 +229,17 @@ def _cross_entropy(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
 @imports_step("softmax_with_cross_entropy")
 def _softmax_with_cross_entropy(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     y = probabilities(b, op, attrs)
+    if attrs["soft_label"]:
+        soft_loss(b, op, "Loss", y)
+        return
     labels, ignored = labels_of(op, attrs, y.shape[:-1], y.shape[-1], b.ids)
     need(labels.shape == (*y.shape[:-1], 1), "labels of another shape")
     b.put(op, "Loss", loss_of(b, y, labels, ignored)[0])
+
+
+@imports_step("one_hot", "one_hot_v2")
+def _one_hot(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    add_one_hot(b, op, attrs, b.ids, [])
 
 
 # ---------------------------------------------------------------- images

@@ -230,6 +230,9 @@ def _matmul_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
 @imports_step("cross_entropy_grad2", "cross_entropy_grad")
 def _cross_entropy_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     shape = b.shape_of(op, "XShape" if op.type == "cross_entropy_grad2" else "X")
+    if attrs.get("soft_label"):
+        b.put(op, "X@GRAD", b.formula("-a * b / c", b.get(op, "Label"), b.get(op, "Y@GRAD"), b.get(op, "X")))
+        return
     labels, ignored = labels_of(op, attrs, shape[:-1], shape[-1], b.ids)
     column = (*shape[:-1], 1)
     source = b.get(op, "MatchX" if op.type == "cross_entropy_grad2" else "X")
@@ -254,6 +257,9 @@ def _softmax_with_cross_entropy_gradient(b: StepBuilder, op: Operator, attrs: At
     y, grad = b.get(op, "Softmax"), b.get(op, "Loss@GRAD")
     shape = y.shape
     need(int(attrs["axis"]) in (-1, len(shape) - 1) and attrs.get("use_softmax", True), "another axis than the last")
+    if attrs["soft_label"]:
+        b.put(op, "Logits@GRAD", b.formula("b * (a - c)", y, grad, b.get(op, "Label")))
+        return
     labels, ignored = labels_of(op, attrs, shape[:-1], shape[-1], b.ids)
     ignored = ignored if op.has_attr("use_softmax") else -1  # Paddle 1.8.5 counts ignored labels here
     text = f"({counted(shape[-1], ignored, 'c')} ? a * (b - ((int)c == (int)d ? 1.0f : 0.0f)) : 0.0f)"
