@@ -14,6 +14,7 @@ from fluidtool.fluid import layers
 from fluidtool.proto.enums import VarType
 from fluidtool.runtime import Executor
 from fluidtool.runtime.engines.cuda.training.compiled import CudaStep
+from fluidtool.runtime.graph.importers import metrics
 from fluidtool.tensor import CUDAPlace, LoDTensor
 from tests.gpu.test_cuda_ranking import read, same, scores
 from tests.gpu.test_cuda_regions import on_gpu
@@ -215,6 +216,15 @@ def test_accuracy(k: int, rows: int, type: Any) -> None:
 def test_labels_that_are_no_class_are_wrong_predictions() -> None:
     net = Net()
     same(net, measured(net, 4, 2, np.array([[-1], [9], [2**40], [0]]))[0])
+
+
+def test_more_places_than_a_kernel_compares_are_left_to_the_operator(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "MOST_PLACES", 1)
+    net = Net()
+    name = measured(net, 6, 2)[0]
+    (want,) = net.run("numpy", name)
+    np.testing.assert_array_equal(on_gpu(net, name)[0], want)
+    assert net.why_not() == ["more than 1 places"]
 
 
 def test_counts_that_are_read_are_left_to_the_operator() -> None:

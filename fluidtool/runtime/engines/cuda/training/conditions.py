@@ -45,7 +45,7 @@ def is_condition(op: Operator) -> bool:
 
 
 def _casts_to(op: Operator, *types: VarType) -> bool:
-    return op.type == "cast" and op.attr("out_dtype") in types
+    return op.type == "cast" and op.has_attr("out_dtype") and op.attr("out_dtype") in types
 
 
 def is_whole_within(op: Operator) -> bool:
