@@ -41,6 +41,8 @@ LAYERS = frozenset(
     }
     | {"crf_decoding"}
 )
+METRICS = frozenset({"accuracy", "auc", "chunk_eval", "edit_distance", "mean_iou", "precision_recall"})
+"""Operators that nothing in a step reads: those that have no place wait until it is over, in place of dividing it."""
 MAY_LACK = {
     "recurrent_grad": "outputs@GRAD",
     "while_grad": "Out@GRAD",
@@ -220,27 +222,55 @@ def _joined(program: Program, steps: Sequence[Step], taken: set[int]) -> list[St
     """Runs of steps that are taken, and the others alone; in an order that gives the same results."""
     found: list[Step | list[Step]] = []
     run: list[Step] = []
+    late: list[Step] = []  # metrics that wait until the run is over
     released: set[str] = set()
 
     def close() -> None:
+        kept = _mentioned(program, late)
+        freed = released.union(name for step in (*run, *late) for name in step.release) & kept
         if run:
             last = replace(run[-1], release=(*run[-1].release, *sorted(released.difference(run[-1].release))))
-            found.append([*run[:-1], last])
-        run.clear()
-        released.clear()
+            found.append([_keeping(step, kept) for step in (*run[:-1], last)])
+        for step in late:
+            found.append(replace(step, release=tuple(sorted(freed)) if step is late[-1] else ()))
+        for part in (run, late, released):
+            part.clear()
 
     for number, step in enumerate(steps):
+        is_apart = not late or _is_apart(program, step, late)
         if number in taken:
+            if not is_apart:
+                close()
             run.append(step)
-            continue
-        if run and _may_move(program, step, run):
+        elif run and is_apart and _may_move(program, step, run):
             released.update(step.release)
             found.append(replace(step, release=()))
-            continue
-        close()
-        found.append(step)
+        elif run and step.op.type in METRICS and not step.hollow:
+            late.append(step)
+        else:
+            close()
+            found.append(step)
     close()
     return found
+
+
+def _mentioned(program: Program, steps: Sequence[Step]) -> frozenset[str]:
+    """The names that steps use."""
+    return frozenset(name for step in steps for name in names_used(program, step.op))
+
+
+def _keeping(step: Step, names: frozenset[str]) -> Step:
+    """A step that does not release these names."""
+    if names.isdisjoint(step.release):
+        return step
+    return replace(step, release=tuple(name for name in step.release if name not in names))
+
+
+def _is_apart(program: Program, step: Step, late: Sequence[Step]) -> bool:
+    """Whether a step and those that wait give the same results in either order."""
+    written = frozenset(name for each in late for name in written_by(program, each.op))
+    changed = written_by(program, step.op).union(step.hollow)
+    return written.isdisjoint(names_used(program, step.op)) and _mentioned(program, late).isdisjoint(changed)
 
 
 def _may_move(program: Program, step: Step, run: Sequence[Step]) -> bool:

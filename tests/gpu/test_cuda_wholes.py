@@ -15,6 +15,7 @@ from fluidtool.proto.enums import VarType
 from fluidtool.runtime import Executor
 from fluidtool.runtime.engines.cuda.training.compiled import CudaStep
 from fluidtool.runtime.graph.importers import metrics
+from fluidtool.runtime.training_regions import TrainingRegion
 from fluidtool.tensor import CUDAPlace, LoDTensor
 from tests.gpu.test_cuda_ranking import read, same, scores
 from tests.gpu.test_cuda_regions import on_gpu
@@ -356,6 +357,50 @@ def looked_up(probabilities: Any, y: Any, loss: Any) -> list[Any]:
 
 @pytest.mark.parametrize("build", [shown, counted, looked_up])
 def test_what_has_no_place_in_a_step_is_left_to_its_operator(build: Layers, compiled: list[CudaStep]) -> None:
+    trained(*classifier(build))
+    assert compiled
+
+
+def ranked(probabilities: Any, y: Any, loss: Any) -> list[Any]:
+    """How well the first two classes are told apart, over all batches and this one; both have no place in a step."""
+    return list(layers.auc(layers.softmax(layers.slice(probabilities, [1], [0], [2])), layers.cast(y > 1, "int64"))[:2])
+
+
+def halved(probabilities: Any, y: Any, loss: Any) -> list[Any]:
+    """A metric of float64 that other operators read."""
+    found = ranked(probabilities, y, loss)
+    return [*found, layers.scale(layers.cast(found[0], "float32"), 0.5)]
+
+
+@pytest.mark.parametrize("is_behind", [False, True])
+@pytest.mark.parametrize("build", [ranked, halved])
+def test_a_metric_without_a_place_waits_until_the_step_is_over(
+    build: Layers, is_behind: bool, compiled: list[CudaStep]
+) -> None:
+    trained(*classifier(build, is_behind))
+    updating = [
+        step for step in compiled if any(call.name.startswith("update") for call in step.calls if hasattr(call, "name"))
+    ]
+    assert len(updating) == 3 and all(len(step.calls) > 10 for step in updating)  # with what is before the metric
+
+
+def test_what_a_metric_reads_is_kept_for_it_where_nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(region: TrainingRegion, *_: Any) -> None:
+        region.parts = region.steps
+
+    monkeypatch.setattr(TrainingRegion, "compile", refuse)
+    trained(*classifier(ranked))
+
+
+def test_a_metric_that_is_changed_before_it_is_read_does_not_wait(compiled: list[CudaStep]) -> None:
+    """What the step changes must be looked at before."""
+
+    def build(probabilities: Any, y: Any, loss: Any) -> list[Any]:
+        kept = layers.create_global_var([6, 2], 0.5, "float32", persistable=True)
+        found = layers.auc(kept, layers.cast(y > 1, "int64"))[0]
+        layers.assign(layers.softmax(layers.slice(probabilities, [1], [0], [2])), kept)
+        return [found]
+
     trained(*classifier(build))
     assert compiled
 
