@@ -16,12 +16,19 @@ DELETE = "delete_var"
 FEED_FETCH = frozenset({"feed", "fetch"})
 LOOP_VARIABLES = frozenset({VarType.STEP_SCOPES, VarType.LOD_RANK_TABLE, VarType.LOD_TENSOR_ARRAY})
 """The types of variables that only exist for loops."""
+OWN = LOOP_VARIABLES | {VarType.RAW}
 TRAINS = int(OpRole.Backward | OpRole.Optimize)
 
 
 def trains(op: Operator) -> bool:
     """Whether the operator belongs to training, which needs the values of all operators before it."""
     return op.type.endswith("_grad") or bool(int(op.get_attr(ROLE_ATTR, 0)) & TRAINS)
+
+
+def is_own(op: Operator, name: str) -> bool:
+    """Whether a variable is for operators' own use, such as the cache of a `cudnn_lstm`, or the arrays of a loop."""
+    var = op.block.find_var_recursive(name)
+    return var is not None and var.type in OWN
 
 
 def without_fetched(deletion: Operator, fetched: set[str]) -> Operator:

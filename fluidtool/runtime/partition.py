@@ -9,6 +9,7 @@ from typing import Any
 from fluidtool.errors import OutOfMemoryError
 from fluidtool.ir import Operator
 from fluidtool.records import dataclass
+from fluidtool.runtime.dependencies import is_own
 from fluidtool.runtime.engines.base import CompiledRegion, Engine
 from fluidtool.runtime.graph.importers.refusals import Attributes, every_attribute
 from fluidtool.runtime.graph.importers.registry import IMPORTERS, RESULTS, Lod
@@ -37,10 +38,12 @@ WORTH = frozenset(
         "pool2d",
         "pool3d",
         "softmax",
+        "softmax_with_cross_entropy",
         "lstm",
         "lstmp",
         "gru",
         "gru_unit",
+        "cudnn_lstm",
         "yolo_box",
         "sequence_conv",
         "cos_sim",
@@ -260,7 +263,9 @@ def region_of(part: Sequence[Step], around: Surroundings, engine: Engine) -> Reg
     made: dict[str, None] = {}
     read: dict[str, None] = {}
     for step in part:
-        read |= dict.fromkeys(name for name in step.op.input_arg_names if name not in made)
+        read |= dict.fromkeys(
+            name for name in step.op.input_arg_names if name not in made and not is_own(step.op, name)
+        )
         made |= dict.fromkeys(changed(step))
     constants = [name for name in read if name in around.persistable and name not in around.written]
     inputs = [name for name in read if name not in around.persistable or name in around.written]

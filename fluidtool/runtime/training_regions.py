@@ -16,11 +16,10 @@ from fluidtool.ir import Block, Operator, Program
 from fluidtool.ir.hidden_names import hidden_writes
 from fluidtool.ir.roles import OpRole
 from fluidtool.ops.registry import get_op
-from fluidtool.proto.enums import VarType
 from fluidtool.records import dataclass
 from fluidtool.runtime.bindings import array_of
 from fluidtool.runtime.bound_region import lod_of
-from fluidtool.runtime.dependencies import LOOP_VARIABLES, names_used
+from fluidtool.runtime.dependencies import is_own, names_used
 from fluidtool.runtime.engines.base import CompiledStep, StepCompiler
 from fluidtool.runtime.graph.importers.refusals import every_attribute
 from fluidtool.runtime.graph.importers.registry import Lod
@@ -42,7 +41,8 @@ LAYERS = frozenset(
     }
     | {"crf_decoding"}
 )
-OWN = LOOP_VARIABLES | {VarType.RAW}
+METRICS = frozenset({"accuracy", "auc", "chunk_eval", "edit_distance", "mean_iou", "precision_recall"})
+"""Operators that nothing in a step reads: those that have no place wait until it is over, in place of dividing it."""
 MAY_LACK = {
     "recurrent_grad": "outputs@GRAD",
     "while_grad": "Out@GRAD",
@@ -222,27 +222,55 @@ def _joined(program: Program, steps: Sequence[Step], taken: set[int]) -> list[St
     """Runs of steps that are taken, and the others alone; in an order that gives the same results."""
     found: list[Step | list[Step]] = []
     run: list[Step] = []
+    late: list[Step] = []  # metrics that wait until the run is over
     released: set[str] = set()
 
     def close() -> None:
+        kept = _mentioned(program, late)
+        freed = released.union(name for step in (*run, *late) for name in step.release) & kept
         if run:
             last = replace(run[-1], release=(*run[-1].release, *sorted(released.difference(run[-1].release))))
-            found.append([*run[:-1], last])
-        run.clear()
-        released.clear()
+            found.append([_keeping(step, kept) for step in (*run[:-1], last)])
+        for step in late:
+            found.append(replace(step, release=tuple(sorted(freed)) if step is late[-1] else ()))
+        for part in (run, late, released):
+            part.clear()
 
     for number, step in enumerate(steps):
+        is_apart = not late or _is_apart(program, step, late)
         if number in taken:
+            if not is_apart:
+                close()
             run.append(step)
-            continue
-        if run and _may_move(program, step, run):
+        elif run and is_apart and _may_move(program, step, run):
             released.update(step.release)
             found.append(replace(step, release=()))
-            continue
-        close()
-        found.append(step)
+        elif run and step.op.type in METRICS and not step.hollow:
+            late.append(step)
+        else:
+            close()
+            found.append(step)
     close()
     return found
+
+
+def _mentioned(program: Program, steps: Sequence[Step]) -> frozenset[str]:
+    """The names that steps use."""
+    return frozenset(name for step in steps for name in names_used(program, step.op))
+
+
+def _keeping(step: Step, names: frozenset[str]) -> Step:
+    """A step that does not release these names."""
+    if names.isdisjoint(step.release):
+        return step
+    return replace(step, release=tuple(name for name in step.release if name not in names))
+
+
+def _is_apart(program: Program, step: Step, late: Sequence[Step]) -> bool:
+    """Whether a step and those that wait give the same results in either order."""
+    written = frozenset(name for each in late for name in written_by(program, each.op))
+    changed = written_by(program, step.op).union(step.hollow)
+    return written.isdisjoint(names_used(program, step.op)) and _mentioned(program, late).isdisjoint(changed)
 
 
 def _may_move(program: Program, step: Step, run: Sequence[Step]) -> bool:
@@ -269,7 +297,7 @@ def _region(
     read: dict[str, None] = {}
     for step in part:
         read |= dict.fromkeys(
-            name for name in step.op.input_arg_names if name not in made and not _is_own(step.op, name)
+            name for name in step.op.input_arg_names if name not in made and not is_own(step.op, name)
         )
         made |= dict.fromkeys(step.op.output_arg_names)
     mine = {id(step.op) for step in part}
@@ -291,12 +319,6 @@ def optional_reads(steps: Sequence[Step]) -> frozenset[str]:
     slots = [(MAY_LACK.get(step.op.type) == slot, names) for step in steps for slot, names in step.op.inputs.items()]
     needed = {name for is_optional, names in slots if not is_optional for name in names}
     return frozenset(name for is_optional, names in slots if is_optional for name in names) - needed
-
-
-def _is_own(op: Operator, name: str) -> bool:
-    """Whether a variable is for operators' own use, such as the cache of a `cudnn_lstm`, or the arrays of a loop."""
-    var = op.block.find_var_recursive(name)
-    return var is not None and var.type in OWN
 
 
 def reasons_of(parts: Iterable[Any]) -> dict[str, str]:

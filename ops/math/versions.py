@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from fluidtool.ir import Program
 from fluidtool.ops.context import InferContext, OpContext
 
 
+def saved_by(program: Program, major: int, minor: int) -> bool:
+    """Whether a program was saved by Paddle `major.minor` or later."""
+    return (program.version or 0) >= major * 1_000_000 + minor * 1_000
+
+
 def saved_since(ctx: OpContext | InferContext, major: int, minor: int) -> bool:
-    """Whether the program was saved by Paddle `major.minor` or later."""
-    return (ctx.op.block.program.version or 0) >= major * 1_000_000 + minor * 1_000
+    """Whether the program of an operator was."""
+    return saved_by(ctx.op.block.program, major, minor)
 
 
 def scalar_shape(ctx: OpContext | InferContext) -> tuple[int, ...]:

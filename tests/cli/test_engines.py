@@ -25,7 +25,7 @@ from fluidtool.runtime.engines import threads
 from fluidtool.runtime.engines.native import library as native
 from fluidtool.runtime.engines.native.preview import short_sequences, stand_in
 from fluidtool.runtime.graph.importers import IMPORTERS
-from fluidtool.runtime.graph.importers.structured import OPERATORS as FOR_GPUS
+from fluidtool.runtime.graph.importers.registry import FOR_GPUS
 from fluidtool.runtime.graph.ir import UnsupportedError
 from fluidtool.tensor import CUDAPlace
 from tests.cli.support import DIGITS, ROOT, TOPICS, call, call_json, error_of, feed_file, linear_model, process

@@ -10,7 +10,7 @@ import pytest
 
 import fluidtool.fluid as fluid
 from fluidtool.fluid import layers
-from fluidtool.runtime.engines.cuda import channels
+from fluidtool.runtime.engines.cuda import channels, images
 from fluidtool.runtime.engines.cuda import convolutions as lowering
 from fluidtool.runtime.engines.cuda.calls import Choice, Convolution, are_channels_last, channels_last, flat, row_major
 from fluidtool.runtime.engines.cuda.channels import by_eights, takes_halves
@@ -185,6 +185,52 @@ def test_zeros_change_no_number(activation: str, half: str, request: pytest.Fixt
     filled = found()
     request.getfixturevalue("unfilled")
     np.testing.assert_array_equal(found(), filled)
+
+
+# ---------------------------------------------------------------- volumes
+def volumes(channels: int, count: int = 16, groups: int = 1) -> tuple[Net, str]:
+    """Volumes, a convolution with a bias and a ReLU, pooling, and another convolution."""
+    net = Net()
+    settled = {"strides": [2, 1, 1], "paddings": [1, 1, 0], "dilations": [1, 1, 1], "groups": groups}
+    inputs = {"Input": net.data(2, channels, 6, 7, 5), "Filter": net.parameter(count, channels // groups, 3, 3, 2)}
+    y = net.op("conv3d", "Output", inputs, **settled)
+    y = net.op("elementwise_add", "Out", {"X": y, "Y": net.parameter(count)}, axis=1)
+    y = net.op("relu", "Out", {"X": y})
+    pool = {"ksize": [2, 2, 2], "strides": [1, 2, 2], "paddings": [0, 0, 0], "pooling_type": "max"}
+    y = net.op("pool3d", "Out", {"X": y}, **pool)
+    plain = {"strides": [1, 1, 1], "paddings": [0, 0, 0], "dilations": [1, 1, 1], "groups": 1}
+    return net, net.op("conv3d", "Output", {"Input": y, "Filter": net.parameter(8, count, 1, 3, 1)}, **plain)
+
+
+@pytest.mark.parametrize("width", [3, 12])
+@pytest.mark.parametrize("count", [16, 20])
+def test_volumes_are_convolved_in_halves(width: int, count: int, half: str) -> None:
+    net, name = volumes(width, count)
+    near(net, half, name)
+    assert net.why_not() == []
+    first, last = convolutions(net)
+    assert halves(first) == halves(last) == {half}
+    wide = 8 if width < 8 else 16
+    assert first.images == (2, wide, 8, 7, 5) and first.filters == (16 if count == 16 else 24, wide, 3, 3, 2)
+    assert last.x.buffer.half == half
+
+
+@pytest.mark.parametrize(("width", "count", "groups"), [(4, 4, 1), (1, 6, 1), (16, 16, 2)])
+def test_volumes_that_would_move_more_stay_in_float32(width: int, count: int, groups: int, half: str) -> None:
+    net, name = volumes(width, count, groups)
+    near(net, half, name)
+    first, _ = convolutions(net)
+    assert halves(first) == {""} and first.images[1] == width
+
+
+@pytest.mark.parametrize("width", [3, 12])
+def test_zeros_change_no_number_of_volumes(
+    width: int, half: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = on_gpu(*volumes(width, 20))[0]
+    request.getfixturevalue("unfilled")
+    monkeypatch.setattr(images, "by_eights", lambda sizes: sizes)
+    np.testing.assert_array_equal(on_gpu(*volumes(width, 20))[0], found)
 
 
 # ---------------------------------------------------------------- training steps

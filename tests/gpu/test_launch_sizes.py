@@ -14,7 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fluidtool.ops.nn.interpolation import axis_ratio, axis_taps
-from fluidtool.runtime.engines.cuda import decoding  # noqa: F401  (what lowers best paths)
+from fluidtool.ops.tensor.partial_sort import partial_sort
+from fluidtool.runtime.engines.cuda import decoding, ranking  # noqa: F401  (what lowers best paths, and places)
 from fluidtool.runtime.engines.cuda.calls import Buffer, Place, channels_last, row_major
 from fluidtool.runtime.engines.cuda.training import ctc, groups, kernels, structured  # noqa: F401  (what lowers the rest)
 from fluidtool.runtime.engines.cuda.training.images import readers_of
@@ -109,6 +110,29 @@ def test_rows(kind: str, shapes: list[tuple[int, int]], long: int, half: str) ->
     found, _ = several(given, nodes, outs, half)
     for a, b in zip(found[1::2], wanted, strict=True):
         near(a, b, 2e-5)
+
+
+@HALVES
+@settings(LIMITS, max_examples=2)
+@given(shapes=MATRICES, long=LONG, k=st.integers(1, 5))
+def test_places(shapes: list[tuple[int, int]], long: int, k: int, half: str) -> None:
+    """The largest numbers of rows, and the smallest one, of which many are equal: scores have few digits."""
+    given, nodes, outs, wanted = {}, [], [], []
+    for number, (rows, columns) in enumerate([*shapes, (1, long)]):
+        x, count = Value(f"x{number}", (rows, columns)), min(k, columns)
+        given[x] = np.round(numbers(rows, columns), 1)
+        kept, sizes = binary(x, x), {"sizes": (rows, columns, 1), "smallest": True}
+        places = Node("top_k", [kept.output], Value(f"places{number}", (rows, count), integer=True), {})
+        least = Node("extreme_place", [kept.output], Value(f"least{number}", (rows,), integer=True), sizes)
+        taken = Node("pick", [kept.output, places.output], Value(f"taken{number}", (rows, count)), {})
+        nodes += [kept, places, least, taken, binary(kept.output, kept.output)]  # kept in memory
+        outs += [places.output, least.output, taken.output]
+        scores = rounded(2 * given[x], half)
+        order = np.array([partial_sort(row, count) for row in scores])
+        wanted += [order, scores.argmin(1), np.take_along_axis(scores, order, 1)]
+    found, _ = several(given, nodes, outs, half)
+    for a, b in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 # ---------------------------------------------------------------- tables

@@ -95,7 +95,7 @@ def test_threads_are_in_the_order_of_the_memory_that_they_write() -> None:
 @pytest.mark.parametrize(
     ("kind", "libraries", "reason"),
     [
-        ("top_k", BOTH, "top k has no kernel for GPUs"),
+        ("deformable", BOTH, "deformable has no kernel for GPUs"),
         ("conv", BOTH - {"cudnn"}, "a convolution needs cuDNN"),
         ("product", BOTH - {"cublaslt"}, "a product needs cuBLASLt"),
     ],

@@ -19,8 +19,15 @@ from tests.gpu.nvrtc import ABSENT, faults, nvrtc
 from tests.gpu.test_cuda_channels import odd as odd_layers
 from tests.gpu.test_cuda_channels import pictures
 from tests.gpu.test_cuda_channels import stem as first_layers
+from tests.gpu.test_cuda_channels import volumes as first_layers_of_volumes
+from tests.gpu.test_cuda_class_losses import loss_of as class_loss
+from tests.gpu.test_cuda_class_losses import smoothed
 from tests.gpu.test_cuda_decoding import tagged
 from tests.gpu.test_cuda_path_losses import Case as PathLoss
+from tests.gpu.test_cuda_ranking import read as scores_in
+from tests.gpu.test_cuda_ranking import scores
+from tests.gpu.test_cuda_recurrent_regions import begun
+from tests.gpu.test_cuda_recurrent_regions import stack as layers_of_lstm
 from tests.gpu.test_cuda_recurrent_steps import LAYERS, stack
 from tests.gpu.test_cuda_recurrent_steps import batch as some_sequences
 from tests.gpu.test_cuda_recurrent_steps import network as sequences_with
@@ -38,6 +45,7 @@ from tests.gpu.test_cuda_structured import (
 )
 from tests.gpu.test_cuda_tables import batch as rows_of_tables
 from tests.gpu.test_cuda_tables import two_tables
+from tests.gpu.test_cuda_wholes import by_hand, classifier, confident, masked, trained
 from tests.gpu.test_training_attention import needed
 from tests.gpu.test_training_attention import network as network_of_attention
 from tests.gpu.test_training_images import OPERATORS as OPERATORS_OF_IMAGES
@@ -112,8 +120,8 @@ def test_kernels_that_fill_channels_up(
 ) -> None:
     monkeypatch.setenv("FLUIDTOOL_CUDA_PRECISION", half)
     for width in (3, 12):
-        net, name = first_layers(width, 20)
-        on_gpu(net, name)
+        for net, name in (first_layers(width, 20), first_layers_of_volumes(width, 20)):
+            on_gpu(net, name)
         Job(odd_layers(width, 12), OPTIMIZERS["sgd"]).step(pictures(width, 0))
     assert len(generated) >= 4 and all(
         "pad_" in text for text in generated if "clear" not in text and "check_" not in text
@@ -247,6 +255,47 @@ def test_kernels_of_losses_in_regions_of_inference(type: str, architecture: str,
     on_gpu(case.net, case.loss)
     (text,) = generated
     assert "clear_mark" in text and faults(text, architecture) == ""
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("columns", [40, 256 * 32 + 5])
+def test_kernels_of_the_largest_numbers(columns: int, architecture: str, generated: list[str]) -> None:
+    net = Net()
+    x = scores_in(net, scores("ties", 2, columns))
+    places = [net.several("top_k", {"Out": 1, "Indices": 1}, {"X": x}, k=k)[1] for k in (1, 5)]
+    on_gpu(net, *places, *(net.op("arg_max", "Out", {"X": x}, axis=axis) for axis in (0, 1)))
+    (text,) = generated
+    assert "largest_" in text and text.count("place_") >= 3 and faults(text, architecture) == ""
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("build", [by_hand, confident, masked])
+def test_kernels_of_metrics(build: Any, architecture: str, generated: list[str]) -> None:
+    trained(*classifier(build), steps=1)
+    text = "".join(generated)
+    assert "(whole a, whole b)" in text or "(float)(a)" in text
+    assert [faults(each, architecture) for each in generated] == [""] * len(generated)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("type", ["cross_entropy2", "softmax_with_cross_entropy"])
+def test_kernels_of_losses_of_classes_in_regions_of_inference(
+    type: str, architecture: str, generated: list[str]
+) -> None:
+    net = Net()
+    soft = {"X": net.op("softmax", "Out", {"X": net.data(6, 5)}, axis=-1), "Label": smoothed(net, 6)}
+    hard = class_loss(net, type, net.random.integers(0, 5, (6, 1)))
+    on_gpu(net, hard, net.op("cross_entropy", "Y", soft, soft_label=True))
+    (text,) = generated
+    assert "ft_label(p" in text and "ft_row(p" in text and faults(text, architecture) == ""
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_kernels_of_recurrent_layers_that_begin_with_given_states(architecture: str, generated: list[str]) -> None:
+    net = Net()
+    on_gpu(net, begun(net, [3, 1, 4]), begun(net, [2] * 9, 3), *layers_of_lstm(net, is_bidirec=True))
+    (text,) = generated
+    assert "lstm_" in text and "project_" in text and faults(text, architecture) == ""
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

@@ -53,7 +53,7 @@ class ImportedRegion:
 def bounds_of(graph: Graph) -> list[Bound]:
     """The bounds of the inputs of a graph: ids of constant tables, and what importers have noted."""
     tables = (
-        Bound(n.inputs[0].name, n.attrs["table"].shape[0], of_table=True) for n in graph.nodes if n.kind == "gather"
+        Bound(n.attrs["ids"], n.attrs["table"].shape[0], of_table=True) for n in graph.nodes if n.kind == "gather"
     )
     return [*tables, *(bound for node in graph.nodes for bound in node.attrs.get("checks", ()))]
 
@@ -70,7 +70,7 @@ def import_region(spec: RegionSpec) -> ImportedRegion:
     values |= {
         name: Value(name, tuple(array.shape), array, array.dtype != np.float32) for name, array in constants.items()
     }
-    graph, found = read_graph(spec.operators, values, spec.outputs, spec.lods, spec.rounded)
+    graph, found = read_graph(spec.operators, values, spec.outputs, spec.lods, spec.rounded, spec.for_gpus)
     bounds = bounds_of(graph)
     if any(bound.name not in given for bound in bounds):
         raise UnsupportedError("ids are computed within the region")

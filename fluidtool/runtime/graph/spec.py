@@ -21,7 +21,8 @@ class RegionSpec:
 
     Of `inputs`, only shapes, data types and `lods` matter; `constants` may be packed, folded and kept. Inputs that are
     `pooled` (rewrites/pooling.py) may have any number of rows and sequences, if the engine supports that. rounded: the weights
-    that operators have rounded of these constants for other inputs, and that they round now.
+    that operators have rounded of these constants for other inputs, and that they round now. for_gpus: whether kernels for GPUs
+    compute it, which there are for more.
     """
 
     operators: Sequence[tuple[Operator, Attributes]]
@@ -31,3 +32,4 @@ class RegionSpec:
     lods: Mapping[str, Lod] = field(default_factory=dict)
     pooled: Collection[str] = ()
     rounded: MutableMapping[Operator, RoundedWeights] = field(default_factory=dict)
+    for_gpus: bool = False

@@ -14,7 +14,10 @@ from fluidtool.runtime.engines.cuda.sources import THREADS, Source
 from fluidtool.runtime.graph.ir import Shape, Value
 
 Sizes = tuple[Shape, Shape, Shape]
-"""Of the images, the filters and the results of a convolution: [n, c, h, w], [count, c of a group, h, w], [n, count, h, w]."""
+"""Of the images, the filters and the results of a convolution: [n, c, h, w], [count, c of a group, h, w], [n, count, h, w].
+
+Volumes have a depth before h.
+"""
 
 
 def takes_halves(sizes: Sizes) -> bool:

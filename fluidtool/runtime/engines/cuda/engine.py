@@ -12,7 +12,7 @@ from fluidtool.errors import FluidError, UsageError
 from fluidtool.ops.context import Device
 from fluidtool.records import dataclass
 from fluidtool.runtime.engines.base import Kernel
-from fluidtool.runtime.engines.cuda import attention, convolutions, decoding, images, sequences
+from fluidtool.runtime.engines.cuda import attention, convolutions, decoding, images, ranking, sequences
 from fluidtool.runtime.engines.cuda.cublaslt import COMPUTE
 from fluidtool.runtime.engines.cuda.lowering import HALVES, lower
 from fluidtool.runtime.engines.cuda.region import Constants, CudaRegion, Libraries, bind
@@ -27,7 +27,7 @@ PRECISION = "FLUIDTOOL_CUDA_PRECISION"
 PACKAGES = {"cublaslt": "nvmath-python", "cudnn": "nvidia-cudnn-frontend"}
 CALLS = {"cublaslt": "products", "cudnn": "convolutions"}
 """What the libraries compute."""
-LOWERING = (attention, convolutions, decoding, images, sequences)
+LOWERING = (attention, convolutions, decoding, images, ranking, sequences)
 """The modules that lower further kinds of nodes."""
 BUGS = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError)  # of the lowering
 
@@ -62,9 +62,9 @@ class CudaEngine:
     def compile(self, spec: RegionSpec, packed: Constants | None = None) -> CudaRegion:
         """Compile a region; raises UnsupportedError if a kernel is missing, OutOfMemoryError."""
         constants = self.packing(tuple(spec.constants.values())) if packed is None else packed
-        hosted = replace(spec, constants={name: constants.on_host(array) for name, array in spec.constants.items()})
+        hosted = {name: constants.on_host(array) for name, array in spec.constants.items()}
         try:
-            imported = import_region(hosted)
+            imported = import_region(replace(spec, constants=hosted, for_gpus=True))
             imported = replace(imported, graph=rewritten(imported.graph, spec.pooled))
             lowered = lower(imported.graph, self.libraries, constants.buffers, self.half)
             first = self.opened.channels_first(lowered)

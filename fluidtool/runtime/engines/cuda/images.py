@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from fluidtool.runtime.engines.cuda.calls import Buffer, Convolution, Place, Pointer, channels_last
+from fluidtool.runtime.engines.cuda.channels import by_eights, filled, keep_padded, padded, takes_halves
 from fluidtool.runtime.engines.cuda.convolutions import finish_convolution, scaled_filters
 from fluidtool.runtime.engines.cuda.lowering import Lowering, like_input, lowers, need_cudnn
 from fluidtool.runtime.engines.cuda.sources import THREADS, Source, number
@@ -90,21 +91,32 @@ def _finish(low: Lowering, node: Node, plain: Place) -> None:
 # ---------------------------------------------------------------- volumes, as frames
 @lowers("conv3d")
 def _conv3d(low: Lowering, node: Node) -> None:
-    """A convolution of volumes whose frames lie one after the other, channels last."""
+    """A convolution of volumes whose frames lie one after the other, channels last; in halves with channels by eights."""
     need_cudnn(low)
     x, attrs, shape = node.inputs[0], node.attrs, node.output.shape
     weights, volumes = scaled_filters(node, 0), attrs["volumes"]
-    filters = low.constant(np.ascontiguousarray(weights.transpose(0, 2, 3, 4, 1)))
     step, apart = attrs["along"]
     top, left, bottom, right = attrs["pads"]
-    plain = Place(Buffer(node.output.floats), channels_last(shape))
-    images, results = ((volumes, c, frames // volumes, h, w) for frames, c, h, w in (x.shape, shape))
+    of_images, of_results = ((volumes, c, frames // volumes, h, w) for frames, c, h, w in (x.shape, shape))
+    sizes = of_images, weights.shape, of_results
+    half = low.half if takes_halves(sizes) else ""
+    images, filters, results = by_eights(sizes) if half else sizes
+    numbers = np.ascontiguousarray(filled(weights, filters).transpose(0, 2, 3, 4, 1))
+    source = padded(low, x, _frames(images)) if half else low.laid(x, channels_last(x.shape))
+    plain = Place(low.room(results, half), channels_last(_frames(results)))
+    keep_padded(low, plain, shape, _frames(results))
     low.places[node.output] = plain
     call = Convolution(
-        _as_image(low, x), Pointer(filters), plain.pointer, images, weights.shape, results,
+        source.pointer, Pointer((low.weights if half else low.constant)(numbers)), plain.pointer, images, filters, results,
         (0, top, left, 0, bottom, right), (step, *attrs["strides"]), (apart, *attrs["dilations"]),
     )  # fmt: skip
     finish_convolution(low, node, call, plain)
+
+
+def _frames(volumes: Shape) -> Shape:
+    """The shape of the frames of volumes [n, c, d, h, w], one after the other."""
+    n, c, depth, *sizes = volumes
+    return n * depth, c, *sizes
 
 
 @lowers("pool_frames")

@@ -34,7 +34,7 @@ from fluidtool.runtime.graph.weights import matrices
 
 MOVES = frozenset({"view", "transpose", "slice"})
 DEEPEST = 64  # nodes that follow each other within one kernel, which is written by functions that call each other
-WITHIN = MOVES | {"unary", "binary", "affine", "concat", "stack", "formula"}
+WITHIN = MOVES | {"unary", "binary", "affine", "concat", "stack", "formula", "compared", "converted", "hits", "one_hot"}
 """What may be computed within its reader: without reading anything at an index that it looks up."""
 ROWS = frozenset(
     {
@@ -43,13 +43,13 @@ ROWS = frozenset(
     }
 )  # fmt: skip
 """Nodes that read an element two or three times."""
-NARROW = frozenset(EXPRESSIONS) | {
+NARROW = (frozenset(EXPRESSIONS) - {"label"}) | {
     "softmax", "softmax_axis", "layer_norm", "group_norm", "pool", "product", "matmul", "attention", "conv", "interpolate",
-    "pixel_shuffle", "local_response",
+    "pixel_shuffle", "local_response", "conv3d", "pool_frames",
 }  # fmt: skip
 """Nodes whose results are kept in halves, where memory has those."""
 PIECE = 8  # halves of 16 bytes
-WHOLE = frozenset({"view", "best_path"})
+WHOLE = frozenset({"view", "best_path", "extreme_place", "top_k", "converted"})
 """Nodes whose results may be whole numbers."""
 LARGEST = 2**31 - 4096  # elements that an index of 32 bits reaches, also that of a thread or a turn after the last one
 
@@ -128,6 +128,7 @@ class Lowering:
     padded: dict[tuple[Place, Shape, Shape], Place] = field(
         default_factory=dict
     )  # images in halves with further channels, by place, shape and larger shape
+    exact: frozenset[Value] = frozenset()  # probabilities of losses, whose logarithm would be coarse in halves
     kind: str = ""  # of the node that is lowered
     reductions: dict[Value, Reduction] = field(default_factory=dict)
     sorted: dict[tuple[Value, ...], Pointer] = field(default_factory=dict)  # ids of training steps, once they are
@@ -138,6 +139,7 @@ class Lowering:
         uses, outputs = self.graph.uses(), set(self.graph.outputs)
         self.apart = frozenset(outputs) if self.apart is None else self.apart
         readers = {value: node for node in self.graph.nodes for value in operands(node)}
+        self.exact = frozenset(node.inputs[0] for node in self.graph.nodes if is_loss(node))
         depths: dict[Value, int] = {}  # of what is computed within a kernel: the longest chain of nodes
         for node in self.graph.nodes:
             value, reader = node.output, readers.get(node.output)
@@ -227,7 +229,7 @@ class Lowering:
 
     def half_of(self, value: Value) -> str:
         """What numbers of the result of this node are kept in: halves, or ''."""
-        is_narrow = self.kind in NARROW if self.narrow is None else value in self.narrow
+        is_narrow = self.kind in NARROW and value not in self.exact if self.narrow is None else value in self.narrow
         return self.half if is_narrow else ""
 
     def is_apart(self, value: Value) -> bool:
@@ -320,6 +322,11 @@ class Lowering:
                 if are_channels_last(strides, value.shape) and value.shape[2:] == shape[2:]:
                     return channels_last(shape)
         return None
+
+
+def is_loss(node: Node) -> bool:
+    """Whether a node takes the logarithm of probabilities, its first input, or reads some for that."""
+    return node.kind == "label" or "exact" in node.attrs
 
 
 def halved(count: int) -> int:

@@ -20,6 +20,8 @@ from fluidtool.runtime.graph.ir import Node, Value
 WARP = 32
 WARPS = 4  # rows of a block, where each has a warp
 KEPT = 32  # elements of a row that a thread keeps in registers
+POWER = "expf(ft_larger(v - most, -64.0f))"
+"""Of a softmax: no probability is 0, as in Paddle (ops/activation/softmax.py)."""
 
 
 @dataclass(eq=False, slots=True)
@@ -186,10 +188,10 @@ def softmax(
         src.lines.append("float most = -1.0f / 0.0f, sum = 0.0f;")
         kernel.first(element, lambda part: "most = ft_larger(most, v);")
         kernel.joined("most", "ft_larger({a}, {b})")
-        power = f"{kernel.kept} = expf(v - most); sum += {kernel.kept};" if kernel.is_kept else "sum += expf(v - most);"
+        power = f"{kernel.kept} = {POWER}; sum += {kernel.kept};" if kernel.is_kept else f"sum += {POWER};"
         kernel.again(element, lambda part: power)
         kernel.joined("sum", "({a} + {b})")
-        result = "v / sum" if kernel.is_kept else "expf(v - most) / sum"
+        result = "v / sum" if kernel.is_kept else f"{POWER} / sum"
 
         def stored(part: str) -> str:
             own = index(part)
@@ -412,15 +414,13 @@ def _softmax_axis(low: Lowering, node: Node) -> None:
 
     def stored() -> str:
         value = element()
-        return (
-            f"{value} {src.store(out, src.split(src.whole(f'{first} + i * {inner}'), x.shape), 'expf(v - most) / sum')}"
-        )
+        return f"{value} {src.store(out, src.split(src.whole(f'{first} + i * {inner}'), x.shape), f'{POWER} / sum')}"
 
     loop = f"for (int i = 0; i < {count}; i++)"
     src.lines += [
         "float most = -1.0f / 0.0f, sum = 0.0f;",
         f"{loop} {{ {src.within(element)} most = ft_larger(most, v); }}",
-        f"{loop} {{ {src.within(element)} sum += expf(v - most); }}",
+        f"{loop} {{ {src.within(element)} sum += {POWER}; }}",
         f"{loop} {{ {src.within(stored)} }}",
     ]
     low.calls.append(src.launch(out, -(-outer * inner // THREADS), THREADS, "softmax"))

@@ -120,6 +120,31 @@ def packed_rows(offsets: Sequence[int], reverse: bool) -> tuple[Any, Any]:
     return starts, firsts[place] + (lengths[place] - 1 - step if reverse else step)
 
 
+def packing_of(attrs: Any) -> tuple[int, Any, Any]:
+    """How many sequences there are, and their packed rows; with `by_time` as many in each step, whose rows lie together."""
+    if "by_time" not in attrs:
+        return len(attrs["offsets"]) - 1, *packed_rows(attrs["offsets"], attrs["reverse"])
+    steps, sequences = attrs["by_time"]
+    rows = np.arange(steps * sequences).reshape(steps, sequences)
+    return sequences, np.arange(steps + 1) * sequences, (rows[::-1] if attrs["reverse"] else rows).reshape(-1)
+
+
+def begin(low: Lowering, initial: Value, into: Place, attrs: Any) -> None:
+    """Initial states, in the order in which sequences are packed."""
+    if "by_time" in attrs:
+        low.copy(initial, into)
+        return
+    longest = np.argsort(-np.diff(attrs["offsets"]), kind="stable")
+    place, width = low.contiguous(initial), into.strides[0]
+
+    def taken(src: Source, index: list[str]) -> str:
+        return (
+            f"{src.pointer(place.buffer, place.offset)}[(int){src.table(longest)}[{index[0]}] * {width} + {index[1]}]"
+        )
+
+    low.elementwise(into, initial.shape, taken)
+
+
 def function(kind: int, value: str) -> str:
     """An activation by its number in a recurrent layer."""
     name = FUNCTIONS[SIGMOID if kind == FULL_SIGMOID else kind]
@@ -142,9 +167,8 @@ def packed_gates(low: Lowering, node: Node, columns: int, bias: Any, rows: Buffe
 def _lstm(low: Lowering, node: Node) -> None:
     """Step by step: the gates' product and a kernel for the cells, or one that does both; a projection is one more of each."""
     need_cublaslt(low)
-    attrs, sequences = node.attrs, len(node.attrs["offsets"]) - 1
+    attrs, (sequences, starts, rows) = node.attrs, packing_of(node.attrs)
     fed_back, size = attrs["weights"].shape[0], attrs["weights"].shape[1] // 4
-    starts, rows = packed_rows(attrs["offsets"], attrs["reverse"])
     order, weights = low.constant(rows), low.constant(np.asarray(attrs["weights"], np.float32))
     bias = np.asarray(attrs["bias"], np.float32).reshape(-1)
     gates = packed_gates(low, node, 4 * size, bias[: 4 * size], order)
@@ -152,14 +176,21 @@ def _lstm(low: Lowering, node: Node) -> None:
     projection = attrs.get("projection")
     # without a projection a step reads the states of one buffer and writes the other
     state = Buffer(sequences * fed_back)
+    for value, place in zip(node.inputs[1:], (Place(state, (fed_back, 1)), Place(cells, (size, 1))), strict=False):
+        begin(low, value, place, attrs)
+    has_before = len(node.inputs) > 1
     projected = None if projection is None else low.constant(np.asarray(projection, np.float32))
     for step, start in zip(steps_of(low, starts), starts.tolist(), strict=False):
         first, before = Pointer(gates.buffer, start * 4 * size), Matrix(Pointer(state), fed_back)
         recurrence = Recurrence(
-            Matrix(first, 4 * size), before if step.number else None, Matrix(Pointer(weights), 4 * size), fed_back, 4
+            Matrix(first, 4 * size),
+            before if step.number or has_before else None,
+            Matrix(Pointer(weights), 4 * size),
+            fed_back,
+            4,
         )
         bound = attrs.get("bounds", (0.0, 0.0))[0]
-        cell = _Cell(size, attrs["activations"], bound, bias[4 * size :], step.number > 0)
+        cell = _Cell(size, attrs["activations"], bound, bias[4 * size :], step.number > 0 or has_before)
         target = out if projection is None else Place(hidden, (size, 1))
 
         def text(
@@ -183,6 +214,7 @@ def _lstm(low: Lowering, node: Node) -> None:
                 )
             )  # fmt: skip
             _finish_projection(low, state, fed_back, step, attrs, Pointer(order, start), out)
+    low.beside[node.output, "cells"] = Place(cells, (size, 1))
 
 
 def _finish_projection(
@@ -244,14 +276,7 @@ def _gru(low: Lowering, node: Node) -> None:
     sequences = len(attrs["offsets"]) - 1
     out, hidden, reset = low.new(node.output), Buffer(sequences * size), Buffer(sequences * size)
     for initial in node.inputs[1:]:
-        longest = np.argsort(-np.diff(attrs["offsets"]), kind="stable")
-        value = Value("initial states", (sequences, size))
-        first = low.contiguous(initial)
-
-        def taken(src: Source, index: list[str], first: Place = first, longest: Any = longest) -> str:
-            return f"{src.pointer(first.buffer, first.offset)}[(int){src.table(longest)}[{index[0]}] * {size} + {index[1]}]"
-
-        low.elementwise(Place(hidden, (size, 1)), value.shape, taken)
+        begin(low, initial, Place(hidden, (size, 1)), attrs)
     for step, start in zip(steps_of(low, starts), starts.tolist(), strict=False):
         at = start * 3 * size
         has_before = step.number > 0 or len(node.inputs) > 1

@@ -55,11 +55,19 @@ FT_DEVICE float ft_square(float x) { return x * x; }
 FT_DEVICE float ft_affine(float x, float factor, float offset) { return x * factor + offset; }
 FT_DEVICE float ft_hard_sigmoid(float x, float slope, float offset) { return ft_clip(x * slope + offset, 0.0f, 1.0f); }
 FT_DEVICE float ft_softsign(float x) { return x / (1.0f + fabsf(x)); }
+FT_DEVICE whole ft_whole(float x)  // cut towards zero; what is beyond whole numbers, or is none, becomes the lowest one
+{
+    return x >= -9223372036854775808.0f && x < 9223372036854775808.0f ? (whole)x : -9223372036854775807ll - 1;
+}
 FT_DEVICE int ft_row(whole id, int rows, float* outside)
 {
     if (id >= 0 && id < rows) return (int)id;
     *outside = 1.0f;  // by any thread that finds one: what it reads does not matter
     return 0;
+}
+FT_DEVICE int ft_label(whole id, int classes, whole ignored, float* outside)
+{
+    return id == ignored ? -1 : ft_row(id, classes, outside);
 }
 FT_DEVICE float ft_of_bf16(half16 x) { return __uint_as_float((unsigned)x << 16); }
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
@@ -449,13 +457,13 @@ class Source:
         source = f'extern "C" __global__ void {bounds} {name}{text}'
         return Launch(name, source, pointers, blocks, threads, tuple(self.functions.values()))
 
-    def call(self, text: str, arguments: Sequence[str]) -> str:
-        """A formula of arguments, which it calls a, b, c …; as a function, so that each is computed once."""
+    def call(self, text: str, arguments: Sequence[str], taken: str = "float", given: str = "float") -> str:
+        """A formula of arguments, which it calls a, b, c …; as a function, so that each is computed once. taken, given: types."""
         if not arguments:
             return f"({text})"
-        name = f"ft_{hashlib.sha256(f'{len(arguments)} {text}'.encode()).hexdigest()[:12]}"
-        declared = ", ".join(f"float {letter}" for letter in ascii_lowercase[: len(arguments)])
-        self.functions[name] = f"FT_DEVICE float {name}({declared}) {{ return {text}; }}\n"
+        declared = ", ".join(f"{taken} {letter}" for letter in ascii_lowercase[: len(arguments)])
+        name = f"ft_{hashlib.sha256(f'{given} {declared} {text}'.encode()).hexdigest()[:12]}"
+        self.functions[name] = f"FT_DEVICE {given} {name}({declared}) {{ return {text}; }}\n"
         return f"{name}({', '.join(arguments)})"
 
     def thread(self, count: int | str) -> str:
@@ -632,15 +640,51 @@ def _formula(src: Source, node: Node, index: Index) -> str:
     return src.call(node.attrs["text"], arguments)
 
 
+def _compared(src: Source, node: Node, index: Index) -> str:
+    """A comparison (`text`) of a and b, the latter broadcast."""
+    x, y = node.inputs
+    own = ["0" if size == 1 else part for part, size in zip(index, node.attrs["y_shape"], strict=True)]
+    b = src.load(y, src.reshaped(own, node.attrs["y_shape"], y.shape))
+    return src.call(node.attrs["text"], [src.load(x, index), b], "whole" if x.integer else "float")
+
+
+def _converted(src: Source, node: Node, index: Index) -> str:
+    """A number of another type (`text`, of a)."""
+    (x,) = node.inputs
+    types = ["whole" if value.integer else "float" for value in (x, node.output)]
+    return src.call(node.attrs["text"], [src.load(x, index)], *types)
+
+
+def _hits(src: Source, node: Node, index: Index) -> str:
+    """1 where one of the places of a row is its label, else 0."""
+    places, labels = node.inputs
+    label = src.load(labels, src.reshaped(index, node.output.shape, labels.shape))
+    found = " || ".join(f"{src.load(places, [index[0], str(k)])} == {label}" for k in range(places.shape[1]))
+    return f"({found} ? 1.0f : 0.0f)"
+
+
 def _label(src: Source, node: Node, index: Index) -> str:
-    """The element of a row that its label names; 0 for a label that is no class, or is ignored."""
-    x, labels = node.inputs
-    lead = x.shape[:-1]
-    label = src.whole(f"(int){src.load(labels, src.reshaped(index[:-1], lead, labels.shape))}")
-    counted = f"{label} >= 0 && {label} < {x.shape[-1]} && {label} != {node.attrs['ignored']}"
+    """The element of a row that its label names; 0 for one that is no class, which is marked if there are checks, or is ignored."""
+    (x, labels), classes, ignored = node.inputs, node.inputs[0].shape[-1], node.attrs["ignored"]
+    loaded = src.load(labels, src.reshaped(index[:-1], x.shape[:-1], labels.shape))
+    if node.attrs.get("checks"):
+        label = src.whole(f"ft_label({loaded}, {classes}, {ignored}ll, {src.writable(src.low.outside())})")
+        counted = f"{label} >= 0"
+    else:
+        label = src.whole(f"(int){loaded}")
+        counted = f"{label} >= 0 && {label} < {classes} && {label} != {ignored}"
     with src.guarded(counted):
         loaded = src.load(x, [*index[:-1], label if x.shape[-1] > 1 else "0"])
     return f"({counted} ? {loaded} : 0.0f)"
+
+
+def _one_hot(src: Source, node: Node, index: Index) -> str:
+    """1 at the place of a label, 0 elsewhere; with checks, a label that is no place is marked."""
+    (labels,), depth = node.inputs, node.output.shape[-1]
+    label = src.load(labels, src.reshaped(index[:-1], node.output.shape[:-1], labels.shape))
+    if node.attrs["checks"]:
+        label = src.whole(f"ft_row({label}, {depth}, {src.writable(src.low.outside())})")
+    return f"({label} == {index[-1]} ? 1.0f : 0.0f)"
 
 
 def _rows(src: Source, node: Node, index: Index) -> str:
@@ -665,6 +709,10 @@ EXPRESSIONS: dict[str, Callable[[Source, Node, Index], str]] = {
     "mix": _mix,
     "gather": _gather,
     "formula": _formula,
+    "compared": _compared,
+    "converted": _converted,
+    "hits": _hits,
     "label": _label,
+    "one_hot": _one_hot,
     "rows": _rows,
 }

@@ -20,8 +20,7 @@ from fluidtool.runtime.engines.delegate.translating import translate
 from fluidtool.runtime.engines.registry import engine_for
 from fluidtool.runtime.engines.threads import thread_count
 from fluidtool.runtime.graph.importers.quantization import OPERATORS as QUANTIZATION
-from fluidtool.runtime.graph.importers.registry import Lod
-from fluidtool.runtime.graph.importers.structured import OPERATORS as FOR_GPUS
+from fluidtool.runtime.graph.importers.registry import FOR_GPUS, Lod
 from fluidtool.runtime.graph.ir import Shape
 from fluidtool.runtime.graph.pipeline import ImportedRegion, import_region
 from fluidtool.runtime.graph.spec import RegionSpec

@@ -27,7 +27,7 @@ from fluidtool.runtime.engines.native.library import (
 )
 from fluidtool.runtime.engines.native.region import NativeRegion
 from fluidtool.runtime.graph.importers.quantization import OPERATORS as QUANTIZATION
-from fluidtool.runtime.graph.importers.structured import OPERATORS as FOR_GPUS
+from fluidtool.runtime.graph.importers.registry import FOR_GPUS
 from fluidtool.runtime.graph.ir import EngineFaultError
 from fluidtool.runtime.graph.spec import RegionSpec
 

@@ -21,8 +21,7 @@ from fluidtool.runtime.engines.native.constants import ForeseenConstants
 from fluidtool.runtime.engines.native.region import NativeRegion
 from fluidtool.runtime.graph.importers import registry
 from fluidtool.runtime.graph.importers.quantization import OPERATORS as QUANTIZATION
-from fluidtool.runtime.graph.importers.registry import Lod
-from fluidtool.runtime.graph.importers.structured import OPERATORS as FOR_GPUS
+from fluidtool.runtime.graph.importers.registry import FOR_GPUS, Lod
 from fluidtool.runtime.graph.ir import Node, UnsupportedError
 from fluidtool.runtime.graph.pipeline import Applied, import_region, rewrites
 from fluidtool.runtime.graph.spec import RegionSpec

@@ -9,7 +9,7 @@ from importlib import import_module
 from fluidtool.ir import Operator
 from fluidtool.runtime.graph.importers.counting import multiply_adds_of, with_multiply_adds
 from fluidtool.runtime.graph.importers.refusals import Attributes, Refusals, require_agreement
-from fluidtool.runtime.graph.importers.registry import IMPORTERS, GraphBuilder, Lod, need
+from fluidtool.runtime.graph.importers.registry import IMPORTERS, GraphBuilder, Lod
 from fluidtool.runtime.graph.importers.sequences import passing_lod_on
 from fluidtool.runtime.graph.importers.volumes import read_by_frames
 from fluidtool.runtime.graph.ir import Graph, UnsupportedError, Value
@@ -18,7 +18,7 @@ from fluidtool.runtime.graph.quantization import RoundedWeights
 PARTS = (
     "convolution", "products", "elementwise", "rows", "moves", "sequences",
     "transposed", "interpolation", "reductions", "ranking", "padding", "normalization", "detection", "grids", "volumes", "channels",
-    "quantization", "structured",
+    "quantization", "structured", "comparisons", "metrics", "losses", "stacked",
 )  # fmt: skip
 for part in PARTS:
     import_module(f"{__name__}.{part}")
@@ -30,14 +30,15 @@ def read_graph(
     wanted: Sequence[str],
     lods: Mapping[str, Lod],
     rounded: MutableMapping[Operator, RoundedWeights],
+    for_gpus: bool = False,
 ) -> tuple[Graph, dict[str, Lod]]:
     """The graph of operators (each with its parsed attributes) from these inputs and constants to these outputs,
-    and the LoDs of all values that have one. rounded: as in RegionSpec.
+    and the LoDs of all values that have one. rounded, for_gpus: as in RegionSpec.
 
     Before its importer, each operator's inference and checks run on the actual shapes; the importer must agree. Raises
     UnsupportedError for operators left to numpy; any other exception is a bug of an importer.
     """
-    builder, refusals = GraphBuilder(rounded), Refusals()
+    builder, refusals = GraphBuilder(rounded, for_gpus), Refusals()
     builder.values.update(given)
     builder.lods.update({name: lod for name, lod in lods.items() if lod})
     for op, attrs in ops:
@@ -53,7 +54,8 @@ def read_graph(
             error.result = op.output_arg_names[0]
             raise
     missing = [name for name in wanted if name not in builder.values]
-    need(not missing, f"{missing} is not computed")
+    if missing:
+        raise UnsupportedError(f"{missing[0]} is not known outside of the region", result=missing[0])
     outputs = [builder.values[name] for name in wanted]
     inputs = [value for value in given.values() if value.array is None]
     return Graph(inputs, outputs, builder.nodes).without_unread(), builder.lods

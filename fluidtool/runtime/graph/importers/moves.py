@@ -2,55 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
 from fluidtool.ir import Operator
 from fluidtool.runtime.graph.importers.registry import GraphBuilder, axis_within, imports, need
-from fluidtool.runtime.graph.ir import Shape
+from fluidtool.runtime.graph.ir import Shape, Value
+
+
+def shaped(r: GraphBuilder, op: Operator) -> Value:
+    """What gets another shape: floats; on a GPU whole numbers, too."""
+    return r.get(op, "X", integer=None if r.for_gpus else False)
+
+
+def put_view(r: GraphBuilder, x: Value, op: Operator, shape: Sequence[int]) -> None:
+    """The same elements in another shape."""
+    found = r.add("view", [x], op, "Out", shape, integer=x.integer)
+    if x.integer:
+        r.viewed[found] = r.viewed.get(x, x)
 
 
 @imports("reshape", "reshape2")
 def _reshape(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
-    x = r.get(op, "X")
+    x = shaped(r, op)
     need(not op.inputs.get("Shape") and not op.inputs.get("ShapeTensor"), "a computed shape")
     shape = [x.shape[i] if size == 0 else int(size) for i, size in enumerate(attrs["shape"])]
     if -1 in shape:
         shape[shape.index(-1)] = prod(x.shape) // max(prod(size for size in shape if size != -1), 1)
     need(prod(shape) == prod(x.shape), "a reshape to another number of elements")
-    r.add("view", [x], op, "Out", shape)
+    put_view(r, x, op, shape)
 
 
 @imports("flatten", "flatten2")
 def _flatten(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
-    x, axis = r.get(op, "X"), int(attrs["axis"])
+    x, axis = shaped(r, op), int(attrs["axis"])
     need(0 <= axis <= len(x.shape), f"axis {axis} of {len(x.shape)} dimensions")
-    r.add("view", [x], op, "Out", (prod(x.shape[:axis]), prod(x.shape[axis:])))
+    put_view(r, x, op, (prod(x.shape[:axis]), prod(x.shape[axis:])))
 
 
 @imports("flatten_contiguous_range")
 def _flatten_range(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
-    x = r.get(op, "X")
+    x = shaped(r, op)
     start, stop = (axis_within(attrs[name], len(x.shape)) for name in ("start_axis", "stop_axis"))
-    r.add("view", [x], op, "Out", (*x.shape[:start], prod(x.shape[start : stop + 1]), *x.shape[stop + 1 :]))
+    put_view(r, x, op, (*x.shape[:start], prod(x.shape[start : stop + 1]), *x.shape[stop + 1 :]))
 
 
 @imports("squeeze", "squeeze2")
 def _squeeze(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
-    x = r.get(op, "X")
+    x = shaped(r, op)
     axes = [axis_within(axis, len(x.shape)) for axis in attrs["axes"]] or range(len(x.shape))
-    r.add("view", [x], op, "Out", [n for i, n in enumerate(x.shape) if i not in axes or n != 1])
+    put_view(r, x, op, [n for i, n in enumerate(x.shape) if i not in axes or n != 1])
 
 
 @imports("unsqueeze", "unsqueeze2")
 def _unsqueeze(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
-    x = r.get(op, "X")
+    x = shaped(r, op)
     need(not op.inputs.get("AxesTensor") and not op.inputs.get("AxesTensorList"), "computed axes")
     shape = list(x.shape)
     for axis in attrs["axes"]:
         shape.insert(axis_within(axis, len(shape) + 1), 1)
-    r.add("view", [x], op, "Out", shape)
+    put_view(r, x, op, shape)
 
 
 @imports("transpose", "transpose2")

@@ -186,12 +186,15 @@ class Refusals:
 
         Raises UnsupportedError if the operator refuses its inputs.
         """
-        values, lods = builder.values, builder.lods
+        values, booleans, lods = builder.values, builder.conditions, builder.lods
         key = (
             op.type,
             attrs.form,
             tuple([
-                (slot, *[(value.shape, value.integer, lods.get(name)) if (value := values.get(name)) else None for name in names])
+                (slot, *[
+                    (value.shape, value.integer, lods.get(name)) if (value := values.get(name)) else booleans.get(name)
+                    for name in names
+                ])
                 for slot, names in op.inputs.items()
             ]),
             tuple([(slot, len(names)) for slot, names in op.outputs.items()]),
@@ -218,10 +221,11 @@ def asked(builder: GraphBuilder, op: Operator, attrs: Attributes) -> Iterator[tu
 
 def meta_of(builder: GraphBuilder, name: str) -> TensorMeta | None:
     """What is known of a value."""
-    value = builder.values.get(name)
+    value = builder.values.get(name) or builder.conditions.get(name)
     if value is None:
         return None
-    return TensorMeta(value.shape, VarType.INT64 if value.integer else VarType.FP32, len(builder.lods.get(name, ())))
+    type = VarType.BOOL if name in builder.conditions else VarType.INT64 if value.integer else VarType.FP32
+    return TensorMeta(value.shape, type, len(builder.lods.get(name, ())))
 
 
 def run_checks(builder: GraphBuilder, op: Operator, attrs: Attributes) -> None:
@@ -257,17 +261,19 @@ def run_checks(builder: GraphBuilder, op: Operator, attrs: Attributes) -> None:
 
 def holder_of(builder: GraphBuilder, name: str) -> Any:
     """A variable whose value has no elements, only shape and type."""
-    value = builder.values.get(name)
+    value = builder.values.get(name) or builder.conditions.get(name)
     if value is None:
         return SimpleNamespace(name=name, value=None)
-    array = NoNumbers(value.shape, np.dtype(np.int64 if value.integer else np.float32))
+    type = np.bool_ if name in builder.conditions else value.dtype
+    array = NoNumbers(value.shape, np.dtype(type))
     return SimpleNamespace(name=name, value=LoDTensor(array, [list(level) for level in builder.lods.get(name, ())]))
 
 
 def require_agreement(builder: GraphBuilder, op: Operator, results: Sequence[tuple[str, int, Shape]]) -> None:
     """Raise UnsupportedError unless the importer's shapes are those that the operator infers."""
     for slot, number, shape in results:
-        value = builder.values.get(op.outputs[slot][number])
+        name = op.outputs[slot][number]
+        value = builder.values.get(name) or builder.conditions.get(name)
         if value is None or value.shape == shape:
             continue
         if len(value.shape) != len(shape) or any(a not in (b, -1) for a, b in zip(shape, value.shape, strict=True)):

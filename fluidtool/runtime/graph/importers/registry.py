@@ -14,6 +14,15 @@ from fluidtool.runtime.graph.quantization import Quantizer, RoundedWeights, Whol
 Lod = tuple[tuple[int, ...], ...]
 IMPORTERS: dict[str, Callable[[GraphBuilder, Operator, dict[str, Any]], None]] = {}
 RESULTS: dict[str, tuple[str, ...]] = {}  # the output slots that importers fill, if not only the first
+FOR_GPUS = frozenset(
+    {
+        "accuracy", "cast", "crf_decoding", "cross_entropy", "cross_entropy2", "cudnn_lstm", "equal", "greater_equal",
+        "greater_than", "label_smooth", "less_equal", "less_than", "linear_chain_crf", "logical_and", "logical_not",
+        "logical_or", "logical_xor", "lstm_unit", "mean", "not_equal", "one_hot", "one_hot_v2",
+        "sigmoid_cross_entropy_with_logits", "softmax_with_cross_entropy", "warpctc",
+    }
+)  # fmt: skip
+"""Operators with kernels for GPUs only: elsewhere the operators' own kernels compute them."""
 
 
 def imports(*types: str, results: tuple[str, ...] = ()) -> Callable[[Any], Any]:
@@ -40,11 +49,14 @@ def axis_within(axis: Any, rank: int) -> int:
 
 
 class GraphBuilder:
-    """The graph while it is built: values, and their LoDs, by their current name in the program."""
+    """The graph while it is built: values, and their LoDs, by their current name in the program. for_gpus: as in RegionSpec."""
 
-    def __init__(self, rounded: MutableMapping[Operator, RoundedWeights]) -> None:
+    def __init__(self, rounded: MutableMapping[Operator, RoundedWeights], for_gpus: bool = False) -> None:
+        self.for_gpus = for_gpus
         self.rounded = rounded  # by operators that round weights, also for other inputs
         self.values: dict[str, Value] = {}
+        self.conditions: dict[str, Value] = {}  # 1 or 0, where the program has booleans, which stay within the graph
+        self.viewed: dict[Value, Value] = {}  # integers in another shape -> as they were before
         self.nodes: list[Node] = []
         self.lods: dict[str, Lod] = {}
         self.quantizers: dict[Value, Quantizer] = {}  # of activations that were rounded to steps
@@ -52,19 +64,25 @@ class GraphBuilder:
         self.frames: dict[Value, Value] = {}  # volume -> the same elements as a sequence of images
         self._count = 0
 
-    def get(self, op: Operator, slot: str, integer: bool = False) -> Value:
-        """The value in an input slot: floats, or integers if requested."""
+    def get(self, op: Operator, slot: str, integer: bool | None = False) -> Value:
+        """The value in an input slot: floats, or integers if requested; of None, either."""
         names = op.inputs.get(slot, [])
         need(len(names) == 1, f"{op.type} has {len(names)} variables in {slot}")
         need(names[0] in self.values, f"{names[0]} has no value")
-        need(self.values[names[0]].integer == integer, f"{names[0]} has a type that {op.type} is not computed on here")
-        return self.values[names[0]]
+        found = self.values[names[0]]
+        need(integer in (None, found.integer), f"{names[0]} has a type that {op.type} is not computed on here")
+        return found
 
     def from_outside(self, op: Operator, slot: str) -> Value:
-        """The integers in an input slot, which must be an input of the region."""
+        """The integers in an input slot, which must be an input of the region, perhaps in another shape."""
         value = self.get(op, slot, integer=True)
-        need(value.array is None and all(node.output is not value for node in self.nodes), f"{slot} that is computed")
+        given = self.viewed.get(value, value)
+        need(given.array is None and all(node.output is not given for node in self.nodes), f"{slot} that is computed")
         return value
+
+    def given_name(self, value: Value) -> str:
+        """The name of integers as they were given."""
+        return self.viewed.get(value, value).name
 
     def has(self, op: Operator, slot: str) -> bool:
         """Whether an input slot names a variable."""
@@ -106,11 +124,25 @@ class GraphBuilder:
         need(prod(out.shape) > 0, f"{name} is empty")
         self.nodes.append(Node(kind, list(inputs), out, node_attrs, activation))
         self.values[name] = out
+        self.conditions.pop(name, None)
         return out
+
+    def formula(self, text: str, *inputs: Value) -> Value:
+        """A formula of values a, b, c … of one shape; kernels for GPUs compute it."""
+        shape = inputs[0].shape
+        return self.node("formula", inputs, shape, text=text, shapes=(shape,) * len(inputs), counts_columns=False)
 
     def alias(self, value: Value, op: Operator, slot: str) -> None:
         """Make that value the operator's output."""
-        self.values[op.outputs[slot][0]] = value
+        name = op.outputs[slot][0]
+        self.values[name] = value
+        self.conditions.pop(name, None)
+
+    def put_condition(self, op: Operator, slot: str, value: Value) -> None:
+        """Make a value, 1 or 0, the operator's output of booleans."""
+        name = op.outputs[slot][0]
+        self.conditions[name] = value
+        self.values.pop(name, None)
 
 
 ADD, SUBTRACT, MULTIPLY, DIVIDE, LARGER, SMALLER, ALONE, PRELU = range(8)

@@ -39,4 +39,5 @@ def _lookup(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
         shape = (*ids.shape[:-1], table.shape[1])
     else:
         shape = (*ids.shape, table.shape[1])
-    r.add("gather", [ids], op, "Out", shape, table=table, zero=int(attrs.get("padding_idx", -1)))
+    given = {"table": table, "zero": int(attrs.get("padding_idx", -1)), "ids": r.given_name(ids)}
+    r.add("gather", [ids], op, "Out", shape, **given)

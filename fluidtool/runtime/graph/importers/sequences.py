@@ -215,7 +215,6 @@ def add_lstm(
 ) -> None:
     """The node; the recurrent state is the hidden state, or its `projection`, which goes through a `further` activation."""
     x, weights, bias = r.get(op, "Input"), r.constant(op, "Weight"), r.constant(op, "Bias")
-    need(not op.inputs.get("H0") and not op.inputs.get("C0"), "an LSTM with an initial state")
     names = [attrs[name] for name in ("gate_activation", "cell_activation", "candidate_activation")]
     need(set(names) <= ACTIVATIONS.keys() and weights.dtype == bias.dtype == np.float32, "an LSTM of another kind")
     peepholes, fed_back = bool(attrs["use_peepholes"]), more["projection"].shape[1] if more else size
@@ -232,7 +231,35 @@ def add_lstm(
         "offsets": offsets_of(r, op, "Input", x.shape[0]),
         "activations": [ACTIVATIONS[name] for name in (*names, *further)],
     }
-    r.add("lstm", [x], op, slot, (x.shape[0], fed_back), **node_attrs, **more)
+    need(r.for_gpus or not (r.has(op, "H0") or r.has(op, "C0")), "an LSTM with an initial state")
+    need(r.has(op, "H0") == r.has(op, "C0"), "an LSTM with one of its two initial states")
+    initial = [r.get(op, state) for state in ("H0", "C0") if r.has(op, state)]
+    sequences = len(node_attrs["offsets"]) - 1
+    shapes = [(sequences, width) for width in (fed_back, size)][: len(initial)]
+    need([each.shape for each in initial] == shapes, "initial states that are not one for each sequence")
+    r.add("lstm", [x, *initial], op, slot, (x.shape[0], fed_back), **node_attrs, **more)
+
+
+@imports("lstm_unit", results=("C", "H"))
+def _lstm_unit(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
+    """For GPUs; training steps read it alike."""
+    before, (i, f, o, g) = lstm_unit_gates(r, op, attrs)
+    shape = before.shape
+    known: dict[str, Any] = {"counts_columns": False}
+    cell = r.add("formula", [f, before, i, g], op, "C", shape, text="a * b + c * d", shapes=(shape,) * 4, **known)
+    r.add("formula", [o, cell], op, "H", shape, text="a * tanhf(b)", shapes=(shape,) * 2, **known)
+
+
+def lstm_unit_gates(r: GraphBuilder, op: Operator, attrs: Mapping[str, Any]) -> tuple[Value, list[Value]]:
+    """The cell state before, and the activated gates: input, forget, output, candidate."""
+    x, before = r.get(op, "X"), r.get(op, "C_prev")
+    need(len(before.shape) == 2 and x.shape == (before.shape[0], 4 * before.shape[1]), "gates of an unexpected shape")
+    bias, size = float(np.float32(attrs["forget_bias"])), before.shape[1]
+    gates = []
+    for number, text in enumerate(("ft_sigmoid(a)", f"ft_sigmoid(a + {bias!r}f)", "ft_sigmoid(a)", "tanhf(a)")):
+        part = r.node("slice", [x], before.shape, starts=[0, number * size], sizes=before.shape)
+        gates.append(r.formula(text, part))
+    return before, gates
 
 
 @imports("gru", results=("Hidden",))

@@ -16,8 +16,6 @@ from fluidtool.runtime.graph.importers.sequences import offsets_of
 from fluidtool.runtime.graph.ir import Shape, Value
 from fluidtool.runtime.graph.sequence_runs import Runs, by_time, of_lod, padded
 
-OPERATORS = frozenset({"crf_decoding", "linear_chain_crf", "warpctc"})
-"""Those that have kernels for GPUs only: elsewhere the operators' own kernels compute them."""
 MOST_TAGS = 2048  # whose scores a block of a GPU keeps in its own memory, twice
 MOST_STATES = 2048  # of a label, likewise
 
@@ -35,7 +33,8 @@ class Marked:
     def __call__(self, op: Operator, slot: str, rows: int, lengths: Value | None) -> Value:
         """The numbers in a slot."""
         found = self.builder.from_outside(op, slot)
-        self.bounds.append(Bound(found.name, rows, lengths="" if lengths is None else lengths.name))
+        name = self.builder.given_name
+        self.bounds.append(Bound(name(found), rows, lengths="" if lengths is None else name(lengths)))
         return found
 
 

@@ -133,7 +133,7 @@ class StepBuilder(GraphBuilder):
     """
 
     def __init__(self, states: Mapping[str, Value], rings: Rings | None = None) -> None:
-        super().__init__(rounded={})
+        super().__init__(rounded={}, for_gpus=True)
         self._rings = rings
         self.buckets: dict[int, Bucket] = {}
         self.reductions: list[Value] = []
@@ -145,13 +145,11 @@ class StepBuilder(GraphBuilder):
         self.padded: set[str] = set()  # values with zeros that the program does not have
         self.peaks: dict[str, tuple[Value, Value]] = {}
         self.packed: dict[str, Value] = {}
-        self.viewed: dict[Value, Value] = {}  # whole numbers in another shape -> as they were given
         self.bounds: list[Bound] = []
         self.draws: list[Draw] = []
         self.moved: set[str] = set()
         self.stores: dict[str, Value] = {}
         self.masks: dict[str, Value] = {}  # of dropout, by name: floats here, where the program has bytes
-        self.conditions: dict[str, Value] = {}  # by name: 1 or 0, where the program has booleans
         self.origins: dict[str, str | Lod] = {}
         self.known: Mapping[str, Lod] = {}
         self.arrays: dict[str, Items] = {}
@@ -169,7 +167,7 @@ class StepBuilder(GraphBuilder):
         return self._rings(op)
 
     # ---------------------------------------------------------------- inputs
-    def get(self, op: Operator, slot: str, integer: bool = False) -> Value:
+    def get(self, op: Operator, slot: str, integer: bool | None = False) -> Value:
         """The value in an input slot; a state that an update has changed is not there any more."""
         need(self.moved.isdisjoint(op.inputs.get(slot, [])), f"{slot} is read after its update")
         return super().get(op, slot, integer)
@@ -193,7 +191,7 @@ class StepBuilder(GraphBuilder):
         found = self.get(op, slot, integer=True)
         given = self.viewed.get(found, found)
         need(all(node.output is not given for node in self.nodes), f"{slot} that is computed")
-        bound = Bound(given.name, rows, ignored, "" if lengths is None else self.viewed.get(lengths, lengths).name)
+        bound = Bound(given.name, rows, ignored, "" if lengths is None else self.given_name(lengths))
         if bound not in self.bounds:
             self.bounds.append(bound)
         return found
@@ -201,13 +199,6 @@ class StepBuilder(GraphBuilder):
     def ids_by_length(self, op: Operator, slot: str, rows: int, lengths: Value | None) -> Value:
         """The same of lines of which some numbers count."""
         return self.ids(op, slot, rows, lengths=lengths)
-
-    def view_of_ids(self, op: Operator, value: Value, shape: Shape) -> None:
-        """Make whole numbers from outside, in another shape, the operator's output."""
-        found = Value(op.outputs["Out"][0], shape, integer=True)
-        self.nodes.append(Node("view", [value], found, {}))
-        self.viewed[found] = self.viewed.get(value, value)
-        self.values[found.name] = found
 
     def number(self, op: Operator, slot: str) -> Value:
         """A single number."""

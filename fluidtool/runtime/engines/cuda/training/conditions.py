@@ -1,4 +1,6 @@
-"""Conditions on single numbers in training steps, such as those of schedules: both branches are computed, one is taken."""
+"""Booleans in training steps, and conditions on single ones, such as those of schedules: both branches are computed, one is
+taken.
+"""
 
 from __future__ import annotations
 
@@ -8,24 +10,20 @@ from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from fluidtool.ir import Block, Operator
 from fluidtool.ops.registry import get_op
 from fluidtool.proto.enums import VarType
 from fluidtool.runtime.dependencies import names_used
 from fluidtool.runtime.engines.cuda.training.building import STEP_IMPORTERS, StepBuilder, imports_step
-from fluidtool.runtime.engines.cuda.training.forward import NUMBERS, SHARED
+from fluidtool.runtime.engines.cuda.training.forward import NUMBERS, SHAPED, SHARED
+from fluidtool.runtime.graph.importers.comparisons import COMPARISONS, LOGIC
 from fluidtool.runtime.graph.importers.refusals import every_attribute
-from fluidtool.runtime.graph.importers.registry import need
+from fluidtool.runtime.graph.importers.registry import IMPORTERS, need
+from fluidtool.runtime.graph.ir import Value
 
 Attrs = Mapping[str, Any]
-COMPARISONS = {
-    "less_than": "a < b", "less_equal": "a <= b", "greater_than": "a > b", "greater_equal": "a >= b",
-    "equal": "a == b", "not_equal": "a != b",
-}  # fmt: skip
-LOGIC = {
-    "logical_not": "a == 0.0f", "logical_and": "a != 0.0f && b != 0.0f", "logical_or": "a != 0.0f || b != 0.0f",
-    "logical_xor": "(a != 0.0f) != (b != 0.0f)",
-}  # fmt: skip
 NOW: dict[str, Callable[..., Any]] = {
     "less_than": operator.lt, "less_equal": operator.le, "greater_than": operator.gt, "greater_equal": operator.ge,
     "equal": operator.eq, "not_equal": operator.ne, "logical_not": operator.not_, "logical_and": operator.and_,
@@ -33,18 +31,34 @@ NOW: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 """The same for whole numbers and booleans that are known when a step is built."""
 BRANCH = "conditional_block"
+NUMBERS_OF_STEPS = frozenset({VarType.FP32, VarType.INT64})
+READING_WHOLES = frozenset({*COMPARISONS, *SHAPED, "accuracy", "cast"}) - {"transpose", "transpose2"}
+"""Operators that a step computes on whole numbers."""
 WITHIN_BRANCHES = frozenset({*SHARED, *NUMBERS, "elementwise_pow", "cast", "fill_constant", "sum"})
 """Operators that a branch may have: they change nothing but their results, and draw nothing."""
 
 
 # ---------------------------------------------------------------- which
 def is_condition(op: Operator) -> bool:
-    """Whether an operator makes, or reads, conditions that a step can have."""
-    return op.type in COMPARISONS or op.type in LOGIC or op.type == BRANCH
+    """Whether an operator makes booleans that a step can have, or branches by one."""
+    return op.type in COMPARISONS or op.type in LOGIC or op.type == BRANCH or _casts_to(op, VarType.BOOL)
+
+
+def _casts_to(op: Operator, *types: VarType) -> bool:
+    return op.type == "cast" and op.has_attr("out_dtype") and op.attr("out_dtype") in types
+
+
+def is_whole_within(op: Operator) -> bool:
+    """Whether an operator casts to whole numbers, which only operators read that a step computes on whole numbers."""
+    names = set(op.output_arg_names)
+    readers = [
+        each for each in op.block.ops if not names.isdisjoint(names_used(op.block.program, each)) and each is not op
+    ]
+    return _casts_to(op, VarType.INT64) and all(each.type in READING_WHOLES for each in readers)
 
 
 def may_be_condition(op: Operator) -> bool:
-    """Whether an operator of conditions may be in a step: numbers are float32, and booleans stay within it."""
+    """Whether an operator of conditions may be in a step: of numbers that it has, and booleans stay within it."""
     found = conditions_of(op.block)
     if op.type == BRANCH:
         return op.input("Cond")[:1] != [] and found.issuperset(op.input("Cond")) and _may_be_branch(op)
@@ -52,7 +66,7 @@ def may_be_condition(op: Operator) -> bool:
 
 
 def conditions_of(block: Block) -> frozenset[str]:
-    """The booleans of a block that are made of single float32 numbers, and read by nothing but branches and each other."""
+    """The booleans of a block that are made of float32 or int64, and read by nothing but branches, casts and each other."""
     users = [op for op in block.ops if is_condition(op)]
     if not users:
         return frozenset()
@@ -61,8 +75,7 @@ def conditions_of(block: Block) -> frozenset[str]:
     while True:
         found: set[str] = set()
         for op in users:
-            of_numbers = op.type in COMPARISONS and all(_is_number(block, name) for name in op.input_arg_names)
-            if of_numbers or (op.type in LOGIC and found.issuperset(op.input_arg_names)):
+            if _compares(block, op) or (op.type in LOGIC and found.issuperset(op.input_arg_names)):
                 found.update(name for name in op.output_arg_names if name not in lost and _is_boolean(block, name))
         escaping = {name for op in block.ops for name in found & names_used(block.program, op) if not _keeps(op, found)}
         if not escaping:
@@ -74,7 +87,14 @@ def _keeps(op: Operator, found: set[str]) -> bool:
     """Whether an operator that uses conditions has a place in the step, too."""
     if op.type == BRANCH:
         return found.issuperset(op.input("Cond")) and _may_be_branch(op)
-    return found.issuperset(op.output_arg_names)
+    return found.issuperset(op.output_arg_names) or _casts_to(op, *NUMBERS_OF_STEPS)
+
+
+def _compares(block: Block, op: Operator) -> bool:
+    """Whether an operator makes booleans of numbers of one type that a step has."""
+    found = [block.find_var_recursive(name) for name in op.input_arg_names]
+    types = {None if var is None or var.type != VarType.LOD_TENSOR else var.dtype for var in found}
+    return op.type not in LOGIC and op.type != BRANCH and len(types) == 1 and types <= NUMBERS_OF_STEPS
 
 
 def _may_be_branch(op: Operator) -> bool:
@@ -111,11 +131,13 @@ def _is_boolean(block: Block, name: str) -> bool:
 @imports_step(*COMPARISONS)
 def _compare(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     names = [op.inputs[slot][0] for slot in ("X", "Y")]
-    if any(name in b.numbers for name in names):
+    if all(name in b.numbers for name in names):
         b.numbers[op.outputs["Out"][0]] = _known(b, op, names)
         return
-    x, y = b.number(op, "X"), b.number(op, "Y")
-    b.conditions[op.outputs["Out"][0]] = b.formula(f"({COMPARISONS[op.type]} ? 1.0f : 0.0f)", x, y, shape=(1,))
+    for name in names:
+        if name in b.numbers:
+            b.values[name] = Value(name, (1,), np.array([b.numbers[name]]), integer=True)
+    IMPORTERS[op.type](b, op, dict(attrs))
 
 
 @imports_step(*LOGIC)
@@ -124,9 +146,7 @@ def _combine(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     if any(name in b.numbers for name in names):
         b.numbers[op.outputs["Out"][0]] = _known(b, op, names)
         return
-    need(all(name in b.conditions for name in names), "booleans from elsewhere")
-    text = f"({LOGIC[op.type]} ? 1.0f : 0.0f)"
-    b.conditions[op.outputs["Out"][0]] = b.formula(text, *(b.conditions[name] for name in names))
+    IMPORTERS[op.type](b, op, dict(attrs))
 
 
 def _known(b: StepBuilder, op: Operator, names: Sequence[str]) -> int:
@@ -139,7 +159,7 @@ def _known(b: StepBuilder, op: Operator, names: Sequence[str]) -> int:
 def _branch(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     """Compute what the block computes, and let its results replace what was there where the condition holds."""
     (name,) = op.inputs["Cond"]
-    need(name in b.conditions, "a condition from elsewhere")
+    need(name in b.conditions and prod(b.conditions[name].shape) == 1, "a condition from elsewhere")
     outside, changed = dict(b.values), op.outputs["Out"]
     for each in changed:
         need(each in outside and prod(outside[each].shape) == 1, f"{each} has no value unless the condition holds")

@@ -57,7 +57,10 @@ def store_counters(low: Lowering, counters: Sequence[tuple[Value, Value]]) -> No
     src = Source(low)
     src.lines.append("if (blockIdx.x || threadIdx.x) return;")
     places = [low.places[state] for state, _ in counters]
-    new = [f"const whole n{number} = {src.load(value, ['0'])};" for number, (_, value) in enumerate(counters)]
+    new = [
+        f"const whole n{number} = {src.load(value, ['0'] * len(value.shape))};"
+        for number, (_, value) in enumerate(counters)
+    ]
     names = [src.writable(place.buffer, place.offset) for place in places[:-1]]
     stores = [f"{name}[0] = n{number};" for number, name in enumerate(names)]
     src.lines += [*new, *stores, f"out[0] = n{len(places) - 1};"]

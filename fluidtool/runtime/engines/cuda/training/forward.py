@@ -16,6 +16,7 @@ from fluidtool.runtime.engines.cuda.training.building import (
 )
 from fluidtool.runtime.graph.importers.convolution import Windows, windows_of
 from fluidtool.runtime.graph.importers.elementwise import shape_of_slopes
+from fluidtool.runtime.graph.importers.losses import add_one_hot, labels_of, loss_of, probabilities, soft_loss
 from fluidtool.runtime.graph.importers.reductions import HOW
 from fluidtool.runtime.graph.importers.registry import IMPORTERS, need
 from fluidtool.runtime.graph.importers.volumes import windows_of_volumes
@@ -25,38 +26,24 @@ Attrs = Mapping[str, Any]
 SHARED = (
     "elementwise_add", "elementwise_sub", "elementwise_mul", "elementwise_div", "elementwise_max", "elementwise_min",
     "relu", "relu6", "sigmoid", "tanh", "gelu", "leaky_relu", "hard_swish", "swish", "exp", "sqrt", "square", "hard_sigmoid",
-    "softsign", "brelu", "abs", "clip", "scale", "softmax", "assign", "stack", "pool2d",
+    "softsign", "brelu", "abs", "clip", "scale", "softmax", "assign", "stack", "pool2d", "cast",
 )  # fmt: skip
 """Operators that are imported as in inference: they have no parameters."""
 SHAPED = ("reshape2", "transpose2", "squeeze2", "unsqueeze2", "flatten2", "reshape", "transpose")
 """The same for those whose gradients need the shape of their input."""
+RANKING = ("arg_max", "arg_min", "top_k", "top_k_v2", "accuracy")
+"""The same for those that have no gradient in steps; their results, or what they read, are whole numbers."""
+LOSSES = ("sigmoid_cross_entropy_with_logits", "label_smooth")
 
 
 def _shaped(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
-    name = op.inputs["X"][0]
-    if name in b.values and b.values[name].integer:
-        return _shaped_ids(b, op, b.values[name], attrs)
-    shape = b.get(op, "X").shape
+    shape = b.get(op, "X", integer=None).shape
     IMPORTERS[op.type](b, op, dict(attrs))
     if b.wants(op, "XShape"):
         b.shapes[op.outputs["XShape"][0]] = shape
-    return None
 
 
-def _shaped_ids(b: StepBuilder, op: Operator, value: Value, attrs: Attrs) -> None:
-    """Whole numbers in another shape: what their importer makes of numbers of that shape, without the numbers."""
-    need(not op.type.startswith("transpose"), "whole numbers that are moved")
-    given = b.viewed.get(value, value)
-    need(all(node.output is not given for node in b.nodes), "whole numbers that are computed")
-    probe = StepBuilder({})
-    probe.values[op.inputs["X"][0]] = Value(value.name, value.shape)
-    IMPORTERS[op.type](probe, op, dict(attrs))
-    b.view_of_ids(op, value, probe.values[op.outputs["Out"][0]].shape)
-    if b.wants(op, "XShape"):
-        b.shapes[op.outputs["XShape"][0]] = value.shape
-
-
-as_in_inference(*SHARED)
+as_in_inference(*SHARED, *RANKING, *LOSSES)
 STEP_IMPORTERS.update(dict.fromkeys(SHAPED, _shaped))
 
 
@@ -103,15 +90,6 @@ def slopes_of(b: StepBuilder, op: Operator, attrs: Attrs, shape: Shape) -> Value
 
 FLOAT32 = 5  # VarType.FP32
 WHOLE = 3  # VarType.INT64
-
-
-@imports_step("cast")
-def _cast(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
-    need(attrs["out_dtype"] == FLOAT32 and attrs["in_dtype"] in (FLOAT32, WHOLE), "casts to other types than float32")
-    name = op.inputs["X"][0]
-    need(name in b.values, f"{name} has no value")
-    value = b.values[name]
-    b.put(op, "Out", b.formula("a", value) if value.integer else value)
 
 
 @imports_step("fill_constant")
@@ -278,33 +256,13 @@ def rows_sum(b: StepBuilder, value: Value) -> Value:
 
 
 # ---------------------------------------------------------------- losses
-def counted(classes: int, ignored: int, label: str) -> str:
-    """Whether a label is a class, and is not the one that does not count."""
-    return f"({label} >= 0.0f && {label} < {classes}.0f && {label} != {ignored}.0f)"
-
-
-def labels_of(b: StepBuilder, op: Operator, attrs: Attrs, lead: Shape, classes: int) -> tuple[Value, int]:
-    """The labels of rows, and the label that does not count."""
-    need(not attrs.get("soft_label"), "soft labels")
-    ignored = int(attrs["ignore_index"])
-    labels = b.ids(op, "Label", classes, ignored)
-    need(labels.shape in (lead, (*lead, 1)) and classes < 1 << 24, "labels of another shape")
-    return labels, ignored
-
-
-def loss_of(b: StepBuilder, x: Value, labels: Value, ignored: int) -> tuple[Value, Value]:
-    """(-log of the probability that a label names, that probability), by row [..., 1]."""
-    column = (*x.shape[:-1], 1)
-    match = b.node("label", [x, labels], column, ignored=ignored)
-    finite = "(isinf(logf(a)) ? (a > 1.0f ? -1e20f : 1e20f) : -logf(a))"
-    text = f"({counted(x.shape[-1], ignored, 'b')} ? {finite} : 0.0f)"
-    return b.formula(text, match, labels, shapes=(column, column)), match
-
-
 @imports_step("cross_entropy", "cross_entropy2")
 def _cross_entropy(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     x = b.get(op, "X")
-    labels, ignored = labels_of(b, op, attrs, x.shape[:-1], x.shape[-1])
+    if attrs.get("soft_label"):
+        soft_loss(b, op, "Y", x)
+        return
+    labels, ignored = labels_of(op, attrs, x.shape[:-1], x.shape[-1], b.ids)
     loss, match = loss_of(b, x, labels, ignored)
     b.put(op, "Y", b.view(loss, labels.shape))
     if op.type == "cross_entropy2":
@@ -312,31 +270,20 @@ def _cross_entropy(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
         b.shapes[op.outputs["XShape"][0]] = x.shape
 
 
-@imports_step("sigmoid_cross_entropy_with_logits")
-def _sigmoid_cross_entropy(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
-    x, labels = b.get(op, "X"), b.get(op, "Label")
-    check_sigmoid_cross_entropy(b, op, attrs, x, labels)
-    text = "ft_larger(a, 0.0f) - a * b + logf(1.0f + expf(-fabsf(a)))"
-    ignored = literal(float(attrs["ignore_index"]))
-    b.put(op, "Out", b.formula(f"(b == {ignored} ? 0.0f : {text})", x, labels))
-
-
-def check_sigmoid_cross_entropy(b: StepBuilder, op: Operator, attrs: Attrs, x: Value, labels: Value) -> None:
-    """Refuse what counts labels, or weighs them."""
-    need(x.shape == labels.shape and not attrs.get("normalize"), "a loss that is divided by the number of labels")
-    need(not op.inputs.get("pos_weight"), "weights of positive labels")
-
-
 @imports_step("softmax_with_cross_entropy")
 def _softmax_with_cross_entropy(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
-    x = b.get(op, "Logits")
-    need(int(attrs["axis"]) in (-1, len(x.shape) - 1) and attrs.get("use_softmax", True), "another axis than the last")
-    labels, ignored = labels_of(b, op, attrs, x.shape[:-1], x.shape[-1])
-    need(labels.shape == (*x.shape[:-1], 1), "labels of another shape")
-    y = b.node("softmax", [x], x.shape, factor=1.0, mask_shape=None)
-    if b.wants(op, "Softmax"):
-        b.put(op, "Softmax", y)
+    y = probabilities(b, op, attrs)
+    if attrs["soft_label"]:
+        soft_loss(b, op, "Loss", y)
+        return
+    labels, ignored = labels_of(op, attrs, y.shape[:-1], y.shape[-1], b.ids)
+    need(labels.shape == (*y.shape[:-1], 1), "labels of another shape")
     b.put(op, "Loss", loss_of(b, y, labels, ignored)[0])
+
+
+@imports_step("one_hot", "one_hot_v2")
+def _one_hot(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    add_one_hot(b, op, attrs, b.ids, [])
 
 
 # ---------------------------------------------------------------- images

@@ -14,12 +14,9 @@ from fluidtool.runtime.engines.cuda.training.building import Rows, StepBuilder, 
 from fluidtool.runtime.engines.cuda.training.forward import (
     along,
     check_batch_norm,
-    check_sigmoid_cross_entropy,
     convolution_of,
     cosine_rows,
-    counted,
     dropout_factor,
-    labels_of,
     literal,
     matrix,
     reduced_axes,
@@ -33,6 +30,7 @@ from fluidtool.runtime.engines.cuda.training.forward import (
 )
 from fluidtool.runtime.engines.cuda.training.softmax import SOFTMAX_GRADIENT
 from fluidtool.runtime.graph.importers.elementwise import aligned
+from fluidtool.runtime.graph.importers.losses import check_sigmoid_cross_entropy, counted, labels_of
 from fluidtool.runtime.graph.importers.moves import cut_of
 from fluidtool.runtime.graph.importers.registry import need
 from fluidtool.runtime.graph.ir import Shape, Value
@@ -284,7 +282,10 @@ def _cosine_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
 @imports_step("cross_entropy_grad2", "cross_entropy_grad")
 def _cross_entropy_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     shape = b.shape_of(op, "XShape" if op.type == "cross_entropy_grad2" else "X")
-    labels, ignored = labels_of(b, op, attrs, shape[:-1], shape[-1])
+    if attrs.get("soft_label"):
+        b.put(op, "X@GRAD", b.formula("-a * b / c", b.get(op, "Label"), b.get(op, "Y@GRAD"), b.get(op, "X")))
+        return
+    labels, ignored = labels_of(op, attrs, shape[:-1], shape[-1], b.ids)
     column = (*shape[:-1], 1)
     source = b.get(op, "MatchX" if op.type == "cross_entropy_grad2" else "X")
     grad = b.view(b.get(op, "Y@GRAD"), column)
@@ -297,7 +298,7 @@ def _cross_entropy_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
 @imports_step("sigmoid_cross_entropy_with_logits_grad")
 def _sigmoid_cross_entropy_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     x, labels, grad = b.get(op, "X"), b.get(op, "Label"), b.get(op, "Out@GRAD")
-    check_sigmoid_cross_entropy(b, op, attrs, x, labels)
+    check_sigmoid_cross_entropy(op, attrs, x, labels)
     need(grad.shape == x.shape, "a gradient that does not fit")
     ignored = literal(float(attrs["ignore_index"]))
     b.put(op, "X@GRAD", b.formula(f"(b == {ignored} ? 0.0f : c * (ft_sigmoid(a) - b))", x, labels, grad))
@@ -308,7 +309,10 @@ def _softmax_with_cross_entropy_gradient(b: StepBuilder, op: Operator, attrs: At
     y, grad = b.get(op, "Softmax"), b.get(op, "Loss@GRAD")
     shape = y.shape
     need(int(attrs["axis"]) in (-1, len(shape) - 1) and attrs.get("use_softmax", True), "another axis than the last")
-    labels, ignored = labels_of(b, op, attrs, shape[:-1], shape[-1])
+    if attrs["soft_label"]:
+        b.put(op, "Logits@GRAD", b.formula("b * (a - c)", y, grad, b.get(op, "Label")))
+        return
+    labels, ignored = labels_of(op, attrs, shape[:-1], shape[-1], b.ids)
     ignored = ignored if op.has_attr("use_softmax") else -1  # Paddle 1.8.5 counts ignored labels here
     text = f"({counted(shape[-1], ignored, 'c')} ? a * (b - ((int)c == (int)d ? 1.0f : 0.0f)) : 0.0f)"
     column = (*shape[:-1], 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from fluidtool.runtime.engines.cuda.lowering import MOVES
+from fluidtool.runtime.engines.cuda.lowering import MOVES, is_loss
 from fluidtool.runtime.engines.cuda.sources import EXPRESSIONS
 from fluidtool.runtime.graph.ir import Graph, Value, operands
 
@@ -40,7 +40,7 @@ def narrow_values(graph: Graph, ends: Collection[Value]) -> frozenset[Value]:
 def _wide_values(graph: Graph, ends: Collection[Value]) -> set[Value]:
     """Values that must not lose digits."""
     made = {node.output: node for node in graph.nodes}
-    waiting = [*ends, *(node.inputs[0] for node in graph.nodes if node.kind == "label")]
+    waiting = [*ends, *(node.inputs[0] for node in graph.nodes if is_loss(node))]
     found: set[Value] = set()
     while waiting:
         value = waiting.pop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -95,7 +96,7 @@ def _has_place(op: Operator) -> bool:
     if op.sub_blocks() or (op.type == "increment" and not counters.may_be_counter(op)):
         return False
     if op.type in TYPED and op.has_attr(TYPED[op.type]) and op.attr(TYPED[op.type]) != forward.FLOAT32:
-        return False
+        return conditions.is_whole_within(op)
     if op.type.startswith("lookup_table") and any(op.has_attr(name) and op.attr(name) for name in OF_SERVERS):
         return False
     kept = op.inputs.get("Cache", []) if op.type.startswith("cudnn_lstm") else []  # a variable for what forward leaves
@@ -143,6 +144,9 @@ def build_step(
         for name, value in builder.states.items()
         if builder.values[name] is not value and name not in builder.moved
     }
+    for name, value in stores.items():
+        if value.integer and prod(value.shape) > 1:
+            raise UnsupportedError(f"{name}: whole numbers that stay in the scope", result=name)
     known = (builder.values.keys() - builder.padded) | builder.shapes.keys()
     missing = [name for name in wanted if name not in known]
     if missing:

@@ -10,10 +10,9 @@ from fluidtool.ir import Operator
 from fluidtool.records import dataclass
 from fluidtool.runtime.engines.cuda.sequences import FULL_SIGMOID, function
 from fluidtool.runtime.engines.cuda.training.building import StepBuilder, imports_step
-from fluidtool.runtime.engines.cuda.training.forward import literal
 from fluidtool.runtime.engines.cuda.training.recurrent import columns_of, slope
-from fluidtool.runtime.graph.importers.registry import SIGMOID, need
-from fluidtool.runtime.graph.importers.sequences import BY_NUMBER
+from fluidtool.runtime.graph.importers.registry import IMPORTERS, SIGMOID, need
+from fluidtool.runtime.graph.importers.sequences import BY_NUMBER, lstm_unit_gates
 from fluidtool.runtime.graph.ir import Value
 
 Attrs = Mapping[str, Any]
@@ -26,28 +25,14 @@ def side_by_side(b: StepBuilder, *parts: Value) -> Value:
 
 
 # ---------------------------------------------------------------- LSTM
-def _lstm_gates(b: StepBuilder, op: Operator, attrs: Attrs) -> tuple[Value, list[Value]]:
-    """The cell state before, and the activated gates: input, forget, output, candidate."""
-    x, before = b.get(op, "X"), b.get(op, "C_prev")
-    need(len(before.shape) == 2 and x.shape == (before.shape[0], 4 * before.shape[1]), "gates of an unexpected shape")
-    bias = literal(float(attrs["forget_bias"]))
-    texts = ("ft_sigmoid(a)", f"ft_sigmoid(a + {bias})", "ft_sigmoid(a)", "tanhf(a)")
-    size = before.shape[1]
-    gates = [b.formula(text, columns_of(b, x, number * size, size)) for number, text in enumerate(texts)]
-    return before, gates
-
-
 @imports_step("lstm_unit")
 def _lstm_unit(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
-    before, (i, f, o, g) = _lstm_gates(b, op, attrs)
-    cell = b.formula("a * b + c * d", f, before, i, g)
-    b.put(op, "C", cell)
-    b.put(op, "H", b.formula("a * tanhf(b)", o, cell))
+    IMPORTERS["lstm_unit"](b, op, dict(attrs))
 
 
 @imports_step("lstm_unit_grad")
 def _lstm_unit_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
-    before, (i, f, o, g) = _lstm_gates(b, op, attrs)
+    before, (i, f, o, g) = lstm_unit_gates(b, op, attrs)
     cell, of_cell, of_hidden = (b.get(op, slot) for slot in ("C", "C@GRAD", "H@GRAD"))
     need(cell.shape == of_cell.shape == of_hidden.shape == before.shape, "a gradient that does not fit")
     text = "a + b * c * (1.0f - tanhf(d) * tanhf(d))"
