@@ -11,6 +11,7 @@ from fluidtool.ir.operator import EMPTY
 from fluidtool.proto.enums import VarType
 from fluidtool.records import dataclass
 from fluidtool.runtime.dependencies import LOOP_VARIABLES
+from fluidtool.runtime.graph.importers.comparisons import COMPARISONS, LOGIC
 
 LOOPS = frozenset({"recurrent", "recurrent_grad", "while", "while_grad"})
 READING_LODS = frozenset(
@@ -24,12 +25,7 @@ OF_LOOPS = (
     LOOPS | READING_LODS | COUNTS | {"read_from_array", "rnn_memory_helper", "rnn_memory_helper_grad", "write_to_array"}
 )
 """Operators that have a place in a step because of loops."""
-COMPARING = frozenset(
-    {
-        "equal", "greater_equal", "greater_than", "less_equal", "less_than", "logical_and", "logical_not", "logical_or",
-        "logical_xor", "not_equal",
-    }
-)  # fmt: skip
+COMPARING = frozenset({*COMPARISONS, *LOGIC})
 NUMBERS = COMPARING | {"fill_constant", "increment"}
 """Operators that make whole numbers and booleans which are known beforehand, if those that they read are."""
 WHOLE = frozenset({VarType.INT64, VarType.BOOL})
