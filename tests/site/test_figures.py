@@ -54,6 +54,13 @@ def latency(network: str, batch: int) -> Any:
     return found["engines"]
 
 
+def limit_reached(network: str, batch: int) -> float:
+    """What part of the processor's limits a run in bf16 reaches."""
+    wanted = network, batch, "bf16"
+    [found] = [each for each in newest()["limits"] if (each["network"], each["batch"], each["precision"]) == wanted]
+    return float(sum(kind["at_limit"] for kind in found["kinds"].values()) / found["milliseconds"])
+
+
 def test_pages_have_measured_figures() -> None:
     assert sum(bool(FIGURE.search(section)) for page in MEASURED for section in sections(page)) >= 4
 
@@ -87,9 +94,13 @@ def test_the_bars_are_drawn_from_the_newest_results() -> None:
 
 def test_the_figures_in_sentences_are_those_of_the_newest_results() -> None:
     names = max(RESULTS.glob("*.json")).relative_to(ROOT).as_posix()
-    page = (ROOT / "docs/explanation/speed.md").read_text()
-    assert f"MobileNet-V1 in float32 takes {latency('mobilenet_v1', 1)['fluidtool']['ratio']:.2f} of the time" in page
-    [projected] = [each for each in newest()["training"] if each["network"] == "lstmp"]
-    assert f"projections {1 / projected['ratio']:.2f} of Paddle 1.8.5's (`{names}`)" in page
-    arena = latency("resnet50", 8)["fluidtool"]["arena_bytes"] / (1 << 20)
+    page = " ".join((ROOT / "docs/explanation/speed.md").read_text().split())
+    small, eight = latency("mobilenet_v1", 1), latency("resnet50", 8)
+    assert f"MobileNet-V1 in float32 takes {small['fluidtool']['ratio']:.2f} of the time" in page
+    bf16 = (each["fluidtool bf16"]["ratio"] for each in (small, eight))
+    assert "it takes {:.2f} of OpenVINO's, and ResNet-50 with 8 images {:.2f} ".format(*bf16) + f"(`{names}`)" in page
+    reached = [limit_reached(network, batch) for network, batch in (("resnet50", 8), ("mobilenet_v1", 1))]
+    assert f"a run reaches {reached[0]:.0%} of the limits".replace("%", " %") in page
+    assert f"that of MobileNet-V1 reaches {reached[1]:.0%}".replace("%", " %") in page
+    arena = eight["fluidtool"]["arena_bytes"] / (1 << 20)
     assert f"the arena takes {arena:.0f} MiB (`{names}`)" in (ROOT / "docs/explanation/machine-code.md").read_text()

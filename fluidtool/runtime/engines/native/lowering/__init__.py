@@ -60,7 +60,7 @@ def lower(graph: Graph, library: Library, packed: Packed | None = None) -> Lower
     inputs = [Buffer(value.floats, "input") for value in graph.inputs]
     for value, buffer in zip(graph.inputs, inputs, strict=True):
         low.plains[value] = Plain(buffer, 0, row_major(value.shape))
-    micro = microbatches.microbatches(graph, library, whole)
+    micro = microbatches.plan(graph, library, whole)
     if micro is None:
         lower_nodes(low, graph.nodes)
     else:

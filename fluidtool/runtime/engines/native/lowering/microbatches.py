@@ -36,7 +36,7 @@ class Microbatches:
     count: int
 
 
-def microbatches(graph: Graph, library: Library, whole: Mapping[Value, object]) -> Microbatches | None:
+def plan(graph: Graph, library: Library, whole: Mapping[Value, object]) -> Microbatches | None:
     """How the first nodes of a graph run; None if the whole batch runs at once. whole: values that are parts of others."""
     batch = _batch(graph)
     images = _images_at_once(batch, library.threads)
@@ -45,10 +45,8 @@ def microbatches(graph: Graph, library: Library, whole: Mapping[Value, object]) 
     until = _last(graph, batch, library, whole)
     if not until:
         return None
-    nodes, values = [], {}
-    for value in graph.inputs:
-        if value in {node.inputs[0] for node in graph.nodes[:until]}:
-            values[value] = _of_images(value, images)
+    nodes, read = [], {node.inputs[0] for node in graph.nodes[:until]}
+    values = {value: _of_images(value, images) for value in graph.inputs if value in read}
     for node in graph.nodes[:until]:
         values[node.output] = _of_images(node.output, images)
         residual = None if node.residual is None else values[node.residual]
