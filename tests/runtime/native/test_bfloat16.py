@@ -209,6 +209,20 @@ def test_a_picture_that_is_read_twice() -> None:
     check(net, [wide, high], a, b, inputs=[x], scale=5)
 
 
+def test_three_channels_that_are_computed_and_lie_both_ways() -> None:
+    net = Net()
+    x, first, second = net.data(2, 8, 12, 12), net.parameter(3, 8, 3, 3), net.parameter(20, 3, 3, 3)
+    y = net.conv(x, first, paddings=[1, 1])
+    flat = net.op("reshape2", "Out", {"X": y}, "XShape", shape=[2, 432])
+    rows = net.op("softmax", "Out", {"X": flat}, axis=-1)
+    z = net.conv(y, second, paddings=[1, 1])
+    got = run(net, rows, z)
+    assert net.why_not() == [] and net.regions() == len(net.plan.work) == 1
+    want = run(net, rows, z, engine="numpy", precision="float32")
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=0.02 * np.abs(b).max())  # numbers are rounded in between
+
+
 def test_what_is_no_number_stays_in_its_picture() -> None:
     net = Net()
     x = net.random.standard_normal((2, 3, 16, 16)).astype(np.float32)

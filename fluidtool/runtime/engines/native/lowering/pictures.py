@@ -31,6 +31,7 @@ def reads_picture(low: Lowering, node: Node) -> bool:
         and node.attrs["dilations"][1] == 1
         and "frames" not in node.attrs
         and x in low.plains
+        and x not in low.blockeds
     )
 
 
