@@ -51,10 +51,7 @@ def _compare(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
 def _combine(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     found = [_condition(r, op, slot) for slot in ("X", "Y") if op.inputs.get(slot)]
     need(len({each.shape for each in found}) == 1, "booleans of different shapes")
-    shape, text = found[0].shape, CHOSEN.format(LOGIC[op.type])
-    r.put_condition(
-        op, "Out", r.node("formula", found, shape, text=text, shapes=[shape] * len(found), counts_columns=False)
-    )
+    r.put_condition(op, "Out", r.formula(CHOSEN.format(LOGIC[op.type]), *found))
 
 
 def _condition(r: GraphBuilder, op: Operator, slot: str) -> Value:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from math import prod
 from typing import Any
 
@@ -11,30 +11,14 @@ import numpy as np
 from fluidtool.ir import Operator
 from fluidtool.ir.operator import EMPTY
 from fluidtool.proto.enums import VarType
-from fluidtool.records import dataclass
 from fluidtool.runtime.graph.bounds import Bound
 from fluidtool.runtime.graph.importers.reductions import HOW
 from fluidtool.runtime.graph.importers.registry import AFFINE, GraphBuilder, imports, need
+from fluidtool.runtime.graph.importers.whole_numbers import Ids, Marked
 from fluidtool.runtime.graph.ir import Activation, Shape, Value
 
 Attrs = Mapping[str, Any]
-Ids = Callable[[Operator, str, int, int | None], Value]
-"""The whole numbers in a slot of an operator, which must be below a number, or the one that does not count."""
 MOST_CLASSES = 1 << 24  # whose numbers are floats
-
-
-@dataclass(frozen=True, slots=True)
-class Marked:
-    """Labels of a region: kernels mark those that are no class."""
-
-    builder: GraphBuilder
-    bounds: list[Bound]
-
-    def __call__(self, op: Operator, slot: str, rows: int, ignored: int | None) -> Value:
-        """The labels in a slot."""
-        found = self.builder.from_outside(op, slot)
-        self.bounds.append(Bound(self.builder.given_name(found), rows, ignored))
-        return found
 
 
 def counted(classes: int, ignored: int, label: str) -> str:
@@ -69,12 +53,7 @@ def loss_of(
     match = r.node("label", [x, labels], column, ignored=ignored, checks=checks)
     finite = "(isinf(logf(a)) ? (a > 1.0f ? -1e20f : 1e20f) : -logf(a))"
     text = f"({counted(x.shape[-1], ignored, 'b')} ? {finite} : 0.0f)"
-    return _formula(r, text, [match, labels], column), match
-
-
-def _formula(r: GraphBuilder, text: str, inputs: Sequence[Value], shape: Shape) -> Value:
-    """A formula of values of one shape."""
-    return r.node("formula", inputs, shape, text=text, shapes=(shape,) * len(inputs), counts_columns=False)
+    return r.formula(text, match, labels, shapes=(column, column)), match
 
 
 @imports("cross_entropy", "cross_entropy2")

@@ -8,7 +8,7 @@ from typing import Any
 
 from fluidtool.ir import Operator
 from fluidtool.ir.operator import EMPTY
-from fluidtool.runtime.graph.ir import NONE, Activation, Node, UnsupportedError, Value
+from fluidtool.runtime.graph.ir import NONE, Activation, Node, Shape, UnsupportedError, Value
 from fluidtool.runtime.graph.quantization import Quantizer, RoundedWeights, WholeWeights
 
 Lod = tuple[tuple[int, ...], ...]
@@ -127,10 +127,11 @@ class GraphBuilder:
         self.conditions.pop(name, None)
         return out
 
-    def formula(self, text: str, *inputs: Value) -> Value:
-        """A formula of values a, b, c … of one shape; kernels for GPUs compute it."""
+    def formula(self, text: str, *inputs: Value, shapes: Sequence[Shape] = ()) -> Value:
+        """A formula of values a, b, c …, which kernels for GPUs compute. shapes: theirs if they have not that of the first."""
         shape = inputs[0].shape
-        return self.node("formula", inputs, shape, text=text, shapes=(shape,) * len(inputs), counts_columns=False)
+        wide = tuple(shapes) or (shape,) * len(inputs)
+        return self.node("formula", inputs, shape, text=text, shapes=wide, counts_columns=False)
 
     def alias(self, value: Value, op: Operator, slot: str) -> None:
         """Make that value the operator's output."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from math import prod
 from typing import Any
 
@@ -13,29 +13,12 @@ from fluidtool.records import dataclass
 from fluidtool.runtime.graph.bounds import Bound
 from fluidtool.runtime.graph.importers.registry import GraphBuilder, imports, need
 from fluidtool.runtime.graph.importers.sequences import offsets_of
+from fluidtool.runtime.graph.importers.whole_numbers import Ids, Marked
 from fluidtool.runtime.graph.ir import Shape, Value
 from fluidtool.runtime.graph.sequence_runs import Runs, by_time, of_lod, padded
 
 MOST_TAGS = 2048  # whose scores a block of a GPU keeps in its own memory, twice
 MOST_STATES = 2048  # of a label, likewise
-
-Ids = Callable[[Operator, str, int, Value | None], Value]
-"""The whole numbers in a slot of an operator, which must be below a number; those of a line beyond its length do not count."""
-
-
-@dataclass(frozen=True, slots=True)
-class Marked:
-    """Whole numbers of a region: kernels mark those that are out of range."""
-
-    builder: GraphBuilder
-    bounds: list[Bound]
-
-    def __call__(self, op: Operator, slot: str, rows: int, lengths: Value | None) -> Value:
-        """The numbers in a slot."""
-        found = self.builder.from_outside(op, slot)
-        name = self.builder.given_name
-        self.bounds.append(Bound(name(found), rows, lengths="" if lengths is None else name(lengths)))
-        return found
 
 
 # ---------------------------------------------------------------- tags
@@ -50,7 +33,7 @@ class Scored:
 
     def labels(self, op: Operator, ids: Ids) -> Value:
         """The tags of all rows; those beyond the last one of a padded sequence may be anything."""
-        found = ids(op, "Label", self.x.shape[-1], self.lengths[0] if self.lengths else None)
+        found = ids(op, "Label", self.x.shape[-1], lengths=self.lengths[0] if self.lengths else None)
         self.need_alike(found)
         return found
 
@@ -71,7 +54,7 @@ def scored(r: GraphBuilder, op: Operator, slot: str, ids: Ids, is_marked: bool =
     need(transition.shape == (x.shape[-1] + 2, x.shape[-1]), "transitions that do not fit")
     need(x.shape[-1] <= MOST_TAGS, f"more than {MOST_TAGS} tags")
     if r.has(op, "Length"):
-        lengths = ids(op, "Length", x.shape[1] + 1, None)
+        lengths = ids(op, "Length", x.shape[1] + 1)
         need(prod(lengths.shape) == x.shape[0], "lengths of another shape")
         return Scored(x, transition, padded(x.shape, is_marked), (lengths,))
     need(len(r.lods.get(op.inputs[slot][0], ())) == 1, "sequences of another level")
@@ -135,7 +118,7 @@ def spoken(r: GraphBuilder, op: Operator, attrs: Any, ids: Ids, is_marked: bool 
 def _by_lod(r: GraphBuilder, op: Operator, x: Value, blank: int, ids: Ids, is_marked: bool) -> Spoken:
     """Logits [rows, classes] and labels [rows, 1], each with a LoD."""
     need(len(x.shape) == 2, "logits of another shape")
-    labels = ids(op, "Label", x.shape[1], None)
+    labels = ids(op, "Label", x.shape[1])
     names = [op.inputs[slot][0] for slot in ("Logits", "Label")]
     need(all(len(r.lods.get(name, ())) == 1 for name in names), "sequences of another level")
     offsets, of_labels = offsets_of(r, op, "Logits", x.shape[0]), offsets_of(r, op, "Label", prod(labels.shape))
@@ -148,11 +131,9 @@ def _padded(r: GraphBuilder, op: Operator, x: Value, blank: int, ids: Ids, is_ma
     need(len(x.shape) == 3 and len(given.shape) > 1 and given.shape[0] == x.shape[1], "labels of another shape")
     runs = by_time(x.shape, is_marked)
     of_labels = padded((given.shape[0], prod(given.shape[1:])), is_marked)
-    lengths = [
-        ids(op, slot, each.longest + 1, None) for slot, each in (("LabelLength", of_labels), ("LogitsLength", runs))
-    ]
+    lengths = [ids(op, slot, each.longest + 1) for slot, each in (("LabelLength", of_labels), ("LogitsLength", runs))]
     need(all(prod(each.shape) == runs.count for each in lengths), "lengths of another shape")
-    labels = ids(op, "Label", x.shape[2], lengths[0])
+    labels = ids(op, "Label", x.shape[2], lengths=lengths[0])
     return Spoken(labels, runs, of_labels, blank, tuple(lengths))
 
 

@@ -196,10 +196,6 @@ class StepBuilder(GraphBuilder):
             self.bounds.append(bound)
         return found
 
-    def ids_by_length(self, op: Operator, slot: str, rows: int, lengths: Value | None) -> Value:
-        """The same of lines of which some numbers count."""
-        return self.ids(op, slot, rows, lengths=lengths)
-
     def number(self, op: Operator, slot: str) -> Value:
         """A single number."""
         value = self.get(op, slot)

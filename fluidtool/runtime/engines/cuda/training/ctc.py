@@ -27,7 +27,7 @@ REFUSED = number(1e30)  # stands for the sum over paths of a label that does not
 
 @imports_step("warpctc")
 def _ctc(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
-    x, given = b.get(op, "Logits"), spoken(b, op, attrs, b.ids_by_length)
+    x, given = b.get(op, "Logits"), spoken(b, op, attrs, b.ids)
     logs, scores = ctc_scores(b, x, given)
     b.put(op, "Loss", b.node("beside", [scores], (given.runs.count, 1), name="cost"))
     if b.wants(op, "WarpCTCGrad"):

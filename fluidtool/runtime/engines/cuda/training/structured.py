@@ -35,8 +35,8 @@ def _scores(b: StepBuilder, given: Scored, labels: Value) -> Value:
 
 @imports_step("linear_chain_crf")
 def _crf(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
-    given = scored(b, op, "Label", b.ids_by_length)
-    scores, x = _scores(b, given, given.labels(op, b.ids_by_length)), given.x
+    given = scored(b, op, "Label", b.ids)
+    scores, x = _scores(b, given, given.labels(op, b.ids)), given.x
     b.put(op, "LogLikelihood", b.node("beside", [scores], (given.runs.count, 1), name="cost"))
     if b.wants(op, "Alpha"):
         b.put(op, "Alpha", b.formula("expf(a)", scores))
@@ -50,8 +50,8 @@ def _crf(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
 
 @imports_step("linear_chain_crf_grad")
 def _crf_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
-    given, grad = scored(b, op, "Label", b.ids_by_length), b.get(op, "LogLikelihood@GRAD")
-    labels, transition, sequences = given.labels(op, b.ids_by_length), given.transition, given.runs.count
+    given, grad = scored(b, op, "Label", b.ids), b.get(op, "LogLikelihood@GRAD")
+    labels, transition, sequences = given.labels(op, b.ids), given.transition, given.runs.count
     need(prod(grad.shape) == sequences, "a gradient that does not fit")
     need(sequences * prod(transition.shape) <= MOST_PAIRS, "more pairs of tags than there is memory for")
     inputs = [given.x, transition, labels, _scores(b, given, labels), grad, *given.lengths]
@@ -66,7 +66,7 @@ def _crf_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
 @imports_step("crf_decoding")
 def _crf_decoding(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     labels = [b.get(op, "Label", integer=True)] if b.has(op, "Label") else []
-    add_path(b, op, scored(b, op, "Emission", b.ids_by_length), labels)
+    add_path(b, op, scored(b, op, "Emission", b.ids), labels)
 
 
 # ---------------------------------------------------------------- kernels

@@ -1,0 +1,38 @@
+"""Whole numbers that must name a row, a class or a tag, in regions on a GPU: kernels mark those that do not."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from fluidtool.ir import Operator
+from fluidtool.records import dataclass
+from fluidtool.runtime.graph.bounds import Bound
+from fluidtool.runtime.graph.importers.registry import GraphBuilder
+from fluidtool.runtime.graph.ir import Value
+
+
+class Ids(Protocol):
+    """How an importer gets whole numbers: from a region or from a training step."""
+
+    def __call__(
+        self, op: Operator, slot: str, rows: int, ignored: int | None = None, lengths: Value | None = None
+    ) -> Value:
+        """Those in a slot of an operator: each is below `rows`, or the one that is `ignored`. Of lines with `lengths` those
+        beyond the length may be anything.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """Those of a region, whose `bounds` are noted: kernels mark what is out of range."""
+
+    builder: GraphBuilder
+    bounds: list[Bound]
+
+    def __call__(
+        self, op: Operator, slot: str, rows: int, ignored: int | None = None, lengths: Value | None = None
+    ) -> Value:
+        """The numbers in a slot."""
+        found, name = self.builder.from_outside(op, slot), self.builder.given_name
+        self.bounds.append(Bound(name(found), rows, ignored, "" if lengths is None else name(lengths)))
+        return found
