@@ -244,7 +244,7 @@ def test_a_forked_child_computes_too() -> None:
 def test_every_kernel_is_in_the_table() -> None:
     tables = [(FOLDER / "src" / f"{unit}.c").read_text() for unit in (*COMMON_UNITS, "pairs")]
     listed = [name for table in tables for name in re.findall(r"\[FT_(\w+)\] =", table)]
-    again = ["DEPTHWISE"]  # pairs.c has the one that can write halves
+    again = ["DEPTHWISE"]  # pairs.c has the one that can read and write halves
     assert sorted(listed) == sorted([*(kind.name for kind in Kind), *again])
 
 

@@ -267,20 +267,20 @@ class Convolution(Arguments[P]):
 
 class Depthwise(Arguments[P]):
     """Each channel convolved with a filter of its own; weights [block][tap][lane]. What lies outside the image is
-    left out. residual may be out. At least one of out and out_halves, which only the kernel beside pairs can
-    write."""
+    left out. residual may be out. One of source and source_halves, and at least one of out and out_halves: only the
+    kernel beside pairs has halves."""
 
     __slots__ = (
-        "source", "weights", "bias", "out", "residual", "out_halves", "images", "rows", "columns", "blocks",
-        "window_h", "window_w", "pad_top", "pad_left", "source_image", "source_row", "source_block", "out_image",
-        "out_row", "out_pixel", "out_block", "residual_image", "residual_row", "residual_pixel", "residual_block",
-        "stride_h", "stride_w", "dilation_h", "dilation_w", "source_height", "row_parts", "source_width",
-        "halves_image", "halves_row", "halves_pixel", "halves_block", "halves_pair",
+        "source", "source_halves", "weights", "bias", "out", "residual", "out_halves", "images", "rows", "columns",
+        "blocks", "window_h", "window_w", "pad_top", "pad_left", "source_image", "source_row", "source_block",
+        "out_image", "out_row", "out_pixel", "out_block", "residual_image", "residual_row", "residual_pixel",
+        "residual_block", "stride_h", "stride_w", "dilation_h", "dilation_w", "source_height", "row_parts",
+        "source_width", "halves_image", "halves_row", "halves_pixel", "halves_block", "halves_pair",
     )
     kind = Kind.DEPTHWISE
     takes_activation = True
     pointer_bytes = {
-        "source": 4, "weights": 4, "bias": 4, "out": 4, "residual": 4, "out_halves": 2,
+        "source": 4, "source_halves": 2, "weights": 4, "bias": 4, "out": 4, "residual": 4, "out_halves": 2,
     }
     size_counts = {
         "images": 0, "rows": 0, "columns": 0, "blocks": 0, "window_h": 0, "window_w": 0, "pad_top": 0, "pad_left":
@@ -290,20 +290,22 @@ class Depthwise(Arguments[P]):
         "source_width": 0, "halves_image": 0, "halves_row": 0, "halves_pixel": 0, "halves_block": 0, "halves_pair":
         0,
     }
-    optional = ("bias", "out", "residual", "out_halves", )
+    optional = ("source", "source_halves", "bias", "out", "residual", "out_halves", )
     float_names = ()
-    layout = Struct("@iiq3f6Q31q")
+    layout = Struct("@iiq3f7Q31q")
 
     def __init__(
-        self, *, source: P, weights: P, bias: P | None = None, out: P | None = None, residual: P | None = None,
-        out_halves: P | None = None, images: int, rows: int, columns: int, blocks: int, window_h: int, window_w:
-        int, pad_top: int, pad_left: int, source_image: int, source_row: int, source_block: int, out_image: int = 0,
-        out_row: int = 0, out_pixel: int = 0, out_block: int = 0, residual_image: int = 0, residual_row: int = 0,
-        residual_pixel: int = 0, residual_block: int = 0, stride_h: int, stride_w: int, dilation_h: int, dilation_w:
-        int, source_height: int, row_parts: int, source_width: int, halves_image: int = 0, halves_row: int = 0,
-        halves_pixel: int = 0, halves_block: int = 0, halves_pair: int = 0,
+        self, *, source: P | None = None, source_halves: P | None = None, weights: P, bias: P | None = None, out: P
+        | None = None, residual: P | None = None, out_halves: P | None = None, images: int, rows: int, columns: int,
+        blocks: int, window_h: int, window_w: int, pad_top: int, pad_left: int, source_image: int, source_row: int,
+        source_block: int, out_image: int = 0, out_row: int = 0, out_pixel: int = 0, out_block: int = 0,
+        residual_image: int = 0, residual_row: int = 0, residual_pixel: int = 0, residual_block: int = 0, stride_h:
+        int, stride_w: int, dilation_h: int, dilation_w: int, source_height: int, row_parts: int, source_width: int,
+        halves_image: int = 0, halves_row: int = 0, halves_pixel: int = 0, halves_block: int = 0, halves_pair: int =
+        0,
     ) -> None:
         self.source = source
+        self.source_halves = source_halves
         self.weights = weights
         self.bias = bias
         self.out = out
@@ -342,7 +344,7 @@ class Depthwise(Arguments[P]):
         self.halves_pair = halves_pair
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (self.source, self.weights, self.bias, self.out, self.residual, self.out_halves,)
+        return (self.source, self.source_halves, self.weights, self.bias, self.out, self.residual, self.out_halves,)
 
     def sizes(self) -> tuple[int, ...]:
         return (self.images, self.rows, self.columns, self.blocks, self.window_h, self.window_w, self.pad_top,

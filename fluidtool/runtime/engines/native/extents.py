@@ -199,15 +199,23 @@ def blocks_of(width: int, count: int, stride: int, axes: tuple[Axis, ...], lanes
 @touches(abi.Depthwise)
 def _depthwise(s: abi.Depthwise[Pointer], on: Setting) -> Touched:
     need(s.row_parts > 0 and min(s.stride_h, s.stride_w, s.dilation_h, s.dilation_w) > 0, "parts and strides")
-    yield reach(
-        "source",
-        on.width,
-        (s.images, s.source_image),
-        (s.source_height, s.source_row),
-        (s.source_width, on.width),
-        (s.blocks, s.source_block),
-    )
-    yield "weights", 0, s.blocks * s.window_h * s.window_w * on.width
+    need((s.source is None) != (s.source_halves is None), "one source")
+    for name in ("source", "source_halves"):
+        yield reach(
+            name,
+            on.width,
+            (s.images, s.source_image),
+            (s.source_height, s.source_row),
+            (s.source_width, on.width),
+            (s.blocks, s.source_block),
+        )
+    lines = s.window_h
+    if s.source_halves is not None:
+        beside = max(s.pad_left, (s.columns - 1) * s.stride_w - s.pad_left + s.window_w - s.source_width)
+        need((s.window_h, s.window_w) in ((3, 3), (5, 5)) and beside <= s.window_w // 2, "windows of halves")
+        need(s.stride_h == s.stride_w <= 2 and s.dilation_h == s.dilation_w == 1, "windows that move by one or two")
+        lines += 1  # and one of zeros
+    yield "weights", 0, s.blocks * lines * s.window_w * on.width
     yield "bias", 0, s.blocks * on.width
     yield reach(
         "out", on.width, (s.images, s.out_image), (s.rows, s.out_row), (s.columns, s.out_pixel), (s.blocks, s.out_block)

@@ -1,4 +1,6 @@
-"""Convolutions with a filter for each channel. Where convolutions are computed by pairs of halves, they write halves for those."""
+"""Convolutions with a filter for each channel. Where convolutions are computed by pairs of halves, they write halves for those, and
+read what those have written.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,12 @@ from fluidtool.runtime.engines.native.lowering.convolution import (
     residual_of,
 )
 from fluidtool.runtime.engines.native.lowering.packing import padded_bias
-from fluidtool.runtime.engines.native.lowering.pairs import floats_wanted, halves_written, written_half
+from fluidtool.runtime.engines.native.lowering.pairs import (
+    floats_wanted,
+    halves_written,
+    only_halves,
+    written_half,
+)
 from fluidtool.runtime.engines.native.lowering.values import Lowering, conv_output, lowers
 from fluidtool.runtime.graph.importers.registry import need
 from fluidtool.runtime.graph.ir import Node
@@ -34,28 +41,32 @@ def _conv(low: Lowering, node: Node) -> None:
 
 
 def _depthwise(low: Lowering, node: Node) -> None:
-    attrs, width = node.attrs, low.width
-    source = low.blocked(node.inputs[0])
+    attrs, width, x = node.attrs, low.width, node.inputs[0]
+    halves = only_halves(low, x, x.shape) if low.library.pairs else None
+    source = halves or low.blocked(x)
     if node.residual is not None:
         low.blocked(node.residual)
     place = written_half(low, node) if low.library.pairs else None
     out = conv_output(low, node) if place is None or floats_wanted(low, node) else None
     count, _, rows, columns = attrs["weights"].shape
     blocks = -(-count // width)
-    weights: NDArray[Any] = np.zeros((blocks * width, rows * columns), np.float64)
-    weights[:count] = attrs["weights"].reshape(count, -1)
+    weights: NDArray[Any] = np.zeros((blocks * width, rows, columns), np.float64)
+    weights[:count] = attrs["weights"][:, 0]
     if attrs["scale"] is not None:
-        weights[:count] *= attrs["scale"].reshape(-1, 1)
+        weights[:count] *= attrs["scale"].reshape(-1, 1, 1)
     if low.packing.narrow:
         weights = rounded(weights)
-    packed = constant(weights.reshape(blocks, width, -1).transpose(0, 2, 1))
+    of_blocks = weights.reshape(blocks, width, rows, columns).transpose(0, 2, 3, 1)
+    packed = constant(of_blocks if halves is None else _by_pairs(of_blocks))
     bias = padded_bias(attrs["shift"], 1, blocks * width)
     images, _, *size = node.output.shape
     top, left, *_ = attrs["pads"]
     pixels = image_pixels(low, node, source, out or source)
     parts = _row_parts(low, node, blocks)
     arguments = abi.Depthwise(
-        source=(source.buffer, source.origin), weights=(packed, 0), bias=None if bias is None else (bias, 0),
+        source=(source.buffer, source.origin) if halves is None else None,
+        source_halves=None if halves is None else (halves.buffer, halves.origin // 2),
+        weights=(packed, 0), bias=None if bias is None else (bias, 0),
         out=None if out is None else (out.buffer, out.origin), residual=residual_of(low, node),
         out_halves=None if place is None else (place.buffer, place.origin // 2), images=images, rows=size[0], columns=size[1],
         blocks=blocks, window_h=rows, window_w=columns, pad_top=top, pad_left=left,
@@ -68,6 +79,18 @@ def _depthwise(low: Lowering, node: Node) -> None:
     )  # fmt: skip
     tasks = low.calls.task_count(prod(node.output.shape) * rows * columns, images * blocks * parts)
     low.calls.add(arguments, tasks, node.activation)
+
+
+def _by_pairs(weights: NDArray[Any]) -> NDArray[np.float32]:
+    """Rounded weights (block, row, column, lane) for pairs of rows (src/depthwise_pairs.c): of a window whose first row
+    is the upper one of a pair, then of one where it is the lower; (block, which, pair, column, lane), words of two halves.
+    """
+    blocks, rows, columns, lanes = weights.shape
+    pairs = (rows + 1) // 2
+    lines = np.zeros((blocks, 2, 2 * pairs, columns, lanes), np.float32)
+    lines[:, 0, :rows], lines[:, 1, 1 : 1 + rows] = weights, weights
+    halves = (lines.view(np.uint32) >> 16).astype(np.uint16).reshape(blocks, 2, pairs, 2, columns, lanes)
+    return np.ascontiguousarray(halves.transpose(0, 1, 2, 4, 5, 3)).view(np.float32)
 
 
 def _row_parts(low: Lowering, node: Node, blocks: int) -> int:

@@ -42,7 +42,10 @@ from fluidtool.runtime.engines.native.lowering.values import Lowering, conv_outp
 from fluidtool.runtime.graph.ir import Graph, Node, Shape, Value
 from fluidtool.runtime.graph.weights import matrices
 
-TILE_PART_BYTES = 500_000  # as PART_BYTES, with tiles: their processors have larger L2 caches
+HALF_PART_BYTES = (
+    400_000  # as PART_BYTES: pixels take half the time, so that there have to be more for each reading of the weights
+)
+TILE_PART_BYTES = 500_000  # the same with tiles: their processors have larger L2 caches
 ROWS_PART_BYTES = 1_000_000  # as those, of a matrix: its weights are read again for each part, from beyond the L2 cache
 
 
@@ -70,10 +73,28 @@ def may_pool_halves(node: Node, library: Library, groups: frozenset[Value]) -> b
     return (node.inputs[0] in groups) == (node.output in groups)
 
 
+def may_filter_halves(node: Node, library: Library) -> bool:
+    """Whether src/depthwise_pairs.c computes a node: a depthwise convolution, where blocks of halves are as wide as a vector, by a
+    square window that reaches beside the image by no more than half of itself.
+    """
+    if node.kind != "conv" or not library.pairs or library.half_lanes > library.width or node.residual is not None:
+        return False
+    attrs, (*_, columns) = node.attrs, node.output.shape
+    size, (*_, stride), (_, left, *_) = attrs["weights"].shape[-1], attrs["strides"], attrs["pads"]
+    right = (columns - 1) * stride - left + size - node.inputs[0].shape[3]
+    return (
+        is_depthwise(node)
+        and attrs["weights"].shape[2:] in ((3, 3), (5, 5))
+        and attrs["strides"] in ((1, 1), (2, 2))
+        and attrs["dilations"] == (1, 1)
+        and max(left, right) <= size // 2
+    )
+
+
 def half_uses(graph: Graph, library: Library) -> tuple[Counter[tuple[Value, Shape]], frozenset[Value]]:
     """How often each value is read as halves of each form, and the maxima of windows that are made of such and read as such.
 
-    A residual is, if nobody wants its floats: what is added is then rounded, and only halves are stored.
+    What is added, or convolved channel by channel, is read so if nobody wants its floats: only halves are stored then.
     """
     nodes, readers, groups = (
         [node for node in graph.nodes if by_pairs(node, library)],
@@ -100,15 +121,23 @@ def half_uses(graph: Graph, library: Library) -> tuple[Counter[tuple[Value, Shap
             reads[value, form] += count
     pools = [node for node in pools if readers[node.output] == reads[node.output, node.output.shape]]
     reads.update((node.inputs[0], node.inputs[0].shape) for node in pools)
+    filtered = Counter(node.inputs[0] for node in graph.nodes if may_filter_halves(node, library))
+    for value, count in filtered.items():
+        if made.get(value) == value.shape and readers[value] == reads[value, value.shape] + count:
+            reads[value, value.shape] += count
     return reads, frozenset(node.output for node in pools)
+
+
+def only_halves(low: Lowering, value: Value | None, form: Shape) -> Blocked | None:
+    """The place of a value, if it is there as halves only."""
+    if value is None or value in low.blockeds or value in low.plains:
+        return None
+    return low.halves.get((value, form))
 
 
 def half_residual(low: Lowering, node: Node) -> Blocked | None:
     """The place of what a node adds, if it is there as halves only."""
-    value = node.residual
-    if value is None or value in low.blockeds or value in low.plains:
-        return None
-    return low.halves.get((value, written_form(node)))
+    return only_halves(low, node.residual, written_form(node))
 
 
 def residual_strides(low: Lowering, place: Blocked) -> dict[str, int]:
@@ -283,7 +312,7 @@ def _convolution(low: Lowering, node: Node) -> None:
     bias = padded_bias(attrs["shift"], groups, blocks * low.width)
     parts = cut_image(
         low, pixels, blocks, groups, prod(node.output.shape) * inner * prod(window), x_bytes, 4 * packed.size,
-        TILE_PART_BYTES if source.by_block else PART_BYTES, source.by_block,
+        TILE_PART_BYTES if source.by_block else HALF_PART_BYTES, source.by_block,
     )  # fmt: skip
     arguments = abi.Pairs(
         source=(source.buffer, window_start(node, source) // 2), weights=(packed, 0),

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define FT_ABI 0xe11cd10du /* another for another layout */
+#define FT_ABI 0x44e45121u /* another for another layout */
 
 enum ft_kind {
     FT_CONVOLUTION, FT_DEPTHWISE, FT_POOL, FT_BLOCK, FT_UNBLOCK, FT_HALO, FT_ELEMENTWISE, FT_SOFTMAX, FT_LAYER_NORM,
@@ -87,12 +87,14 @@ typedef struct ft_convolution {
 } ft_convolution;
 
 /* Each channel convolved with a filter of its own; weights [block][tap][lane]. What lies outside the image is left
-   out. residual may be out. At least one of out and out_halves, which only the kernel beside pairs can write. */
+   out. residual may be out. One of source and source_halves, and at least one of out and out_halves: only the
+   kernel beside pairs has halves. */
 typedef struct ft_depthwise {
     int32_t kind, activation;
     int64_t tasks;
     ft_constants constants;
     const float *source;
+    const uint16_t *source_halves;
     const float *weights;
     const float *bias;
     float *out;
@@ -1654,8 +1656,8 @@ typedef union ft_call {
 
 _Static_assert(offsetof(ft_convolution, source) == 32 && offsetof(ft_convolution, images) == 80 &&
                sizeof(ft_convolution) == 312, "convolution");
-_Static_assert(offsetof(ft_depthwise, source) == 32 && offsetof(ft_depthwise, images) == 80 && sizeof(ft_depthwise)
-               == 328, "depthwise");
+_Static_assert(offsetof(ft_depthwise, source) == 32 && offsetof(ft_depthwise, images) == 88 && sizeof(ft_depthwise)
+               == 336, "depthwise");
 _Static_assert(offsetof(ft_pool, source) == 32 && offsetof(ft_pool, images) == 48 && sizeof(ft_pool) == 208,
                "pool");
 _Static_assert(offsetof(ft_block, source) == 32 && offsetof(ft_block, images) == 48 && sizeof(ft_block) == 120,

@@ -36,17 +36,16 @@ INLINE void multiply_add(const int PIXELS, const int BLOCKS, const float *x, con
     }
 }
 
-/* What comes after the sums: what was there before, or bias and residual; the activation; the store. */
+/* What the sums of a block start from: the bias. */
+INLINE vec first_sum(const tile_work *t, int b) { return t->first && t->bias ? LOAD(t->bias + b * VL) : ALL(0); }
+
+/* What comes after the sums: what was there before, or the residual; the activation; the store. */
 INLINE void store_tile(const int PIXELS, const int BLOCKS, const tile_work *t, vec (*sum)[TILE]) {
     float *y = t->y;
     const int64_t y_pixel = t->y_pixel, y_block = t->y_block;
-    if (!t->first) {
-        EACH(PIXELS, BLOCKS, sum[b][i] += LOAD(y + i * y_pixel + b * y_block))
-    } else {
-        if (t->bias) EACH(PIXELS, BLOCKS, sum[b][i] += LOAD(t->bias + b * VL))
-        if (t->residual)
-            EACH(PIXELS, BLOCKS, sum[b][i] += LOAD(t->residual + i * t->residual_pixel + b * t->residual_block))
-    }
+    if (!t->first) EACH(PIXELS, BLOCKS, sum[b][i] += LOAD(y + i * y_pixel + b * y_block))
+    else if (t->residual)
+        EACH(PIXELS, BLOCKS, sum[b][i] += LOAD(t->residual + i * t->residual_pixel + b * t->residual_block))
 #define EACH_SUM(work) EACH(PIXELS, BLOCKS, work)
     if (t->last) ACTIVATE_QUICKLY(t->activation, t->constants, EACH_SUM, sum[b][i])
 #undef EACH_SUM
@@ -64,9 +63,11 @@ enum { SPREAD, DENSE, NARROW };
 INLINE void tile(const int PIXELS, const int BLOCKS, const int AS, const tile_work *t) {
     vec sum[2][TILE];
 #pragma GCC unroll 2
-    for (int b = 0; b < BLOCKS; b++)
+    for (int b = 0; b < BLOCKS; b++) {
+        const vec start = first_sum(t, b);
 #pragma GCC unroll 16
-        for (int i = 0; i < PIXELS; i++) sum[b][i] = ALL(0);
+        for (int i = 0; i < PIXELS; i++) sum[b][i] = start;
+    }
     const float *w = t->w;
     const int64_t x_pixel = AS == SPREAD ? t->x_pixel : VL;
     for (int64_t s = 0; s < t->segments; s++) {
@@ -94,9 +95,7 @@ INLINE void tile(const int PIXELS, const int BLOCKS, const int AS, const tile_wo
 INLINE void tile_single(const int BLOCKS, const tile_work *t) {
     vec sum[2][4];
 #pragma GCC unroll 2
-    for (int b = 0; b < BLOCKS; b++) {
-        sum[b][0] = sum[b][1] = sum[b][2] = sum[b][3] = ALL(0);
-    }
+    for (int b = 0; b < BLOCKS; b++) sum[b][0] = first_sum(t, b), sum[b][1] = sum[b][2] = sum[b][3] = ALL(0);
     const float *w = t->w;
     for (int64_t s = 0; s < t->segments; s++) {
         const float *x = t->x + t->offsets[s];
@@ -114,10 +113,7 @@ INLINE void tile_single(const int BLOCKS, const tile_work *t) {
     for (int b = 0; b < BLOCKS; b++) {
         vec value = (sum[b][0] + sum[b][1]) + (sum[b][2] + sum[b][3]);
         if (!t->first) value += LOAD(t->y + b * t->y_block);
-        else {
-            if (t->bias) value += LOAD(t->bias + b * VL);
-            if (t->residual) value += LOAD(t->residual + b * t->residual_block);
-        }
+        else if (t->residual) value += LOAD(t->residual + b * t->residual_block);
         if (t->last && t->activation == FT_RELU) value = MAX(value, ALL(0));
         STORE(t->y + b * t->y_block, value);
     }
@@ -132,7 +128,7 @@ INLINE void diagonal_tile(const int PIXELS, const int EACH, const tile_work *t) 
 #pragma GCC unroll 4
     for (int d = 0; d < EACH; d++)
 #pragma GCC unroll 16
-        for (int i = 0; i < PIXELS; i++) sum[d][i] = ALL(0);
+        for (int i = 0; i < PIXELS; i++) sum[d][i] = d ? ALL(0) : first_sum(t, 0);
     const float *w = t->w;
     const int64_t x_pixel = t->x_pixel;
     for (int64_t s = 0; s < t->segments; s++) {

@@ -1,11 +1,12 @@
 /* Depthwise convolution, one channel to one. What lies outside the image is left out, so that it needs no zeros around it.
-   Included by images.c, and by pairs.c, where it can also store halves. */
+   Included by images.c, and by pairs.c, where it can also read and store halves. */
 #define STREAK 8 /* pixels whose sums stay in registers */
 #define TOGETHER (VL == 16 ? 2 : 1) /* rows whose sums do, where the window moves by one */
 
 typedef struct {
     const ft_depthwise *s;
     const float *x, *w, *residual;
+    const uint16_t *x_half; /* instead of x */
     float *y;
     uint16_t *half;
     vec bias;
@@ -30,16 +31,17 @@ INLINE void store_pixels(const int PIXELS, const streak *t, int64_t row, int64_t
     const ft_depthwise *s = t->s;
     ACTIVATE_QUICKLY(s->activation, &s->constants, EACH_SUM, sum[i])
 #if defined(__AVX512BF16__)
-#define STORE_HALVES(from) store_halves(t->half + row * s->halves_row + (column + i) * s->halves_pixel, from[i])
-    if (t->half && QUICK(s->activation)) EACH_SUM(STORE_HALVES(sum))
-    else if (t->half) {
-        vec beside[STREAK];
-        EACH_SUM(beside[i] = sum[i])
-        activate_each((float *)beside, VL, PIXELS, s->activation, &s->constants);
-        EACH_SUM(STORE_HALVES(beside))
+    if (t->half) {
+        uint16_t *const half = t->half + row * s->halves_row + column * s->halves_pixel;
+        if (QUICK(s->activation)) store_half_pixels(PIXELS, half, s->halves_pixel, sum);
+        else {
+            vec beside[STREAK];
+            EACH_SUM(beside[i] = sum[i])
+            activate_each((float *)beside, VL, PIXELS, s->activation, &s->constants);
+            store_half_pixels(PIXELS, half, s->halves_pixel, beside);
+        }
     }
     if (!t->y) return;
-#undef STORE_HALVES
 #endif
     float *y = t->y + row * s->out_row + column * s->out_pixel;
     EACH_SUM(STORE(y + i * s->out_pixel, sum[i]))
@@ -162,6 +164,10 @@ INLINE int64_t streak_length(int64_t columns, int64_t left) {
     return left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
 }
 
+#if defined(__AVX512BF16__)
+#include "depthwise_pairs.c"
+#endif
+
 /* The taps [first, last) of `window`, `dilation` apart from `start` on, that lie in [0, size). */
 INLINE void taps_inside(int64_t start, int64_t dilation, int64_t window, int64_t size, int64_t *first, int64_t *last) {
     *first = start < 0 ? (-start + dilation - 1) / dilation : 0;
@@ -172,7 +178,8 @@ INLINE void taps_inside(int64_t start, int64_t dilation, int64_t window, int64_t
 static void depthwise(const ft_call *call, int64_t task, int64_t tasks) {
     const ft_depthwise *s = &call->depthwise;
     const streaks compute = streaks_of(s);
-    const int64_t most = TOGETHER == 2 && compute != windows_any && s->stride_h == 1 ? 2 : 1;
+    const int64_t most = s->source_halves || (TOGETHER == 2 && compute != windows_any && s->stride_h == 1) ? 2 : 1;
+    const int64_t weights = VL * s->window_w * (s->source_halves ? s->window_h + 1 : s->window_h); /* of a block */
     int64_t from, to, rows;
     part(s->images * s->row_parts * s->blocks, task, tasks, &from, &to);
     for (int64_t i = from; i < to; i++) {
@@ -181,10 +188,12 @@ static void depthwise(const ft_call *call, int64_t task, int64_t tasks) {
         part(s->rows, i / s->blocks % s->row_parts, s->row_parts, &row, &end);
         for (; row < end; row += rows) {
             const int64_t top = row * s->stride_h - s->pad_top;
+            const int64_t x = image * s->source_image + block * s->source_block + top * s->source_row;
             rows = row + 1 < end ? most : 1;
             streak t = {.s = s,
-                        .x = s->source + image * s->source_image + block * s->source_block + top * s->source_row,
-                        .w = s->weights + block * s->window_h * s->window_w * VL,
+                        .x = s->source ? s->source + x : 0,
+                        .x_half = s->source_halves ? s->source_halves + x : 0,
+                        .w = s->weights + block * weights,
                         .residual = s->residual ? s->residual + image * s->residual_image + block * s->residual_block +
                                                       row * s->residual_row
                                                 : 0,
@@ -193,7 +202,13 @@ static void depthwise(const ft_call *call, int64_t task, int64_t tasks) {
                                                     block % 2 * s->halves_block + row * s->halves_row
                                               : 0,
                         .bias = s->bias ? LOAD(s->bias + block * VL) : ALL(0)};
-            taps_inside(top, s->dilation_h, s->window_h + rows - 1, s->source_height, &t.first, &t.last);
+            taps_inside(top, s->dilation_h, s->window_h + (rows - 1) * s->stride_h, s->source_height, &t.first, &t.last);
+#if defined(__AVX512BF16__)
+            if (s->source_halves) {
+                compute_pairs(&t, rows);
+                continue;
+            }
+#endif
             for (int64_t column = 0, pixels; column < s->columns; column += pixels) {
                 pixels = streak_length(s->columns, s->columns - column);
                 compute(&t, rows, pixels, column);

@@ -43,6 +43,18 @@ INLINE void store_halves(bf16 *to, vec value) {
     memcpy(to, &halves16, sizeof halves16);
 }
 
+/* Pixels of a block as halves, two at once where they lie side by side. */
+INLINE void store_half_pixels(const int PIXELS, bf16 *to, int64_t pixel, const vec *value) {
+    if (pixel == VL)
+#pragma GCC unroll 8
+        for (int i = 0; i + 1 < PIXELS; i += 2)
+            _mm512_storeu_si512(to + i * VL, (__m512i)_mm512_cvtne2ps_pbh((__m512)value[i + 1], (__m512)value[i]));
+    else
+#pragma GCC unroll 16
+        for (int i = 0; i < PIXELS / 2 * 2; i++) store_halves(to + i * pixel, value[i]);
+    if (PIXELS % 2) store_halves(to + (PIXELS - 1) * pixel, value[PIXELS - 1]);
+}
+
 INLINE vec load_halves(const bf16 *from) {
     vec value;
     widen(from, (float *)&value, VL);
@@ -76,9 +88,11 @@ static __attribute__((noinline)) void finish_pairs(const pair_tile *t, const vec
     }
 }
 
-/* What comes after the sums: bias, residual or what was there before; the activation; the stores. */
+/* What sums start from: the bias. */
+INLINE vec first_sum(const pair_tile *t, int b) { return t->first && t->bias ? LOAD(t->bias + b * VL) : ALL(0); }
+
+/* What comes after the sums: residual or what was there before; the activation; the stores. */
 INLINE void store_pairs(const int PIXELS, const int BLOCKS, const pair_tile *t, vec (*sum)[TILE]) {
-    if (t->first && t->bias) EACH_PIXEL(sum[b][i] += LOAD(t->bias + b * VL))
     if (t->lanes < VL || (t->last && t->activation > FT_RELU)) {
         vec kept[2 * APART];
         EACH_PIXEL(kept[b * APART + i] = sum[b][i])
@@ -92,14 +106,21 @@ INLINE void store_pairs(const int PIXELS, const int BLOCKS, const pair_tile *t, 
         EACH_PIXEL(sum[b][i] = add_halves(sum[b][i], t->residual_half + i * t->residual_pixel + b * t->residual_block))
     if (t->last && t->activation == FT_RELU) EACH_PIXEL(sum[b][i] = MAX(sum[b][i], ALL(0)))
     if (t->y) EACH_PIXEL(STORE(t->y + i * t->y_pixel + b * t->y_block, sum[b][i]))
-    if (t->half && t->last) EACH_PIXEL(store_halves(t->half + i * t->half_pixel + b * t->half_block, sum[b][i]))
+    if (t->half && t->last)
+#pragma GCC unroll 2
+        for (int b = 0; b < BLOCKS; b++) store_half_pixels(PIXELS, t->half + b * t->half_block, t->half_pixel, sum[b]);
 }
 
 /* PIXELS pixels of BLOCKS channel blocks, STEP halves apart (0: not known before); all are constants wherever this is
    called, so that sums stay in registers. */
 INLINE void sum_pairs(const int PIXELS, const int BLOCKS, const int STEP, const pair_tile *t) {
     vec sum[2][TILE];
-    EACH_PIXEL(sum[b][i] = ALL(0))
+#pragma GCC unroll 2
+    for (int b = 0; b < BLOCKS; b++) {
+        const vec start = first_sum(t, b);
+#pragma GCC unroll 16
+        for (int i = 0; i < PIXELS; i++) sum[b][i] = start;
+    }
     const bf16 *w = t->w;
     const int64_t x_pixel = STEP ? STEP : t->x_pixel;
     for (int64_t s = 0; s < t->segments; s++) {
@@ -134,7 +155,7 @@ INLINE void sum_pixel(const int BLOCKS, const pair_tile *t) {
 #pragma GCC unroll 2
     for (int b = 0; b < BLOCKS; b++)
 #pragma GCC unroll 4
-        for (int k = 0; k < PARTS; k++) part_sum[b][k] = ALL(0);
+        for (int k = 0; k < PARTS; k++) part_sum[b][k] = k ? ALL(0) : first_sum(t, b);
     const bf16 *w = t->w;
     for (int64_t s = 0; s < t->segments; s++) {
         const bf16 *x = t->x + t->offsets[s];
