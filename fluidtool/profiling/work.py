@@ -119,7 +119,8 @@ def step_works(kernel_calls: Iterable[KernelCall]) -> list[Work]:
             windows = arguments.images * arguments.window_rows * arguments.window_columns
             multiply_adds = node.multiply_adds * arguments.count // windows
         counted.add(id(node))
-        spared = 2 * prod(node.attrs["weights"].shape) if is_narrow(kernel_call) else 0
+        halves = is_narrow(kernel_call) or kernel_call.kind is Kind.WINOGRAD_PAIRS
+        spared = 2 * prod(node.attrs["weights"].shape) if halves else 0
         found.append(works.setdefault(id(kernel_call), Work(multiply_adds, node_bytes(node) - spared)))
     return found
 

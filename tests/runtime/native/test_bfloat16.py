@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from math import prod
 from typing import Any
 
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from fluidtool.runtime import Executor
 from fluidtool.runtime.engines.native.bfloat16 import rounded
 from fluidtool.runtime.engines.native.library import PAIRS, TILES, library
+from fluidtool.runtime.engines.native.lowering import winograd_pairs
 from fluidtool.runtime.partition import Region
 from fluidtool.tensor import LoDTensor
 from tests.runtime.native.checking import RTOL, Array, Net
@@ -25,6 +27,14 @@ from tests.support.checkout import child_environment
 pytestmark = pytest.mark.usefixtures("native")
 few = settings(max_examples=60, deadline=None)
 ONE = 2.0**-7  # between 1 and the next bfloat16
+
+
+@pytest.fixture(autouse=True, scope="module")
+def multiplied() -> Iterator[None]:
+    """Windows are multiplied as they are: Winograd's method rounds others (test_winograd_pairs.py)."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(winograd_pairs, "LEAST_CHANNELS", 1 << 30)
+        yield
 
 
 def run(net: Net, *fetches: str, engine: str = "native", precision: str = "bf16") -> list[Array]:

@@ -56,72 +56,74 @@ class Kind(IntEnum):
     PAIRS = 34
     NARROW = 35
     PACK_PAIRS = 36
-    MULTIPLY_PAIRS = 37
-    EXTREME_PLACE = 38
-    TOP_K = 39
-    PICK = 40
-    PAD = 41
-    GROUP_NORM = 42
-    GROUP_NORM_BLOCKED = 43
-    GRU_SEQUENCES = 44
-    GRU = 45
-    GRU_GRADIENT = 46
-    YOLO_BOXES = 47
-    YOLO_SCORES = 48
-    DECODE_BOXES = 49
-    LAYER_NORM_GRADIENT = 50
-    BEST_BOXES = 51
-    DETECTIONS = 52
-    BATCH_NORM = 53
-    BATCH_NORM_GRADIENT = 54
-    CHANNEL_MOMENTS = 55
-    NORMALIZE_LAST = 56
-    CHANNEL_SLOPES = 57
-    NORMALIZE_LAST_GRADIENT = 58
-    POOL_LAST = 59
-    POOL_LAST_GRADIENT = 60
-    SCATTER_ROWS = 61
-    ADAGRAD = 62
-    ATTENTION = 63
-    GATHER_POOL = 64
-    ALIGN_REGIONS = 65
-    POOL_REGIONS = 66
-    VITERBI = 67
-    SOFTMAX_SEQUENCES = 68
-    COSINE = 69
-    FTRL = 70
-    RMSPROP = 71
-    DESCEND = 72
-    DEPTHWISE_PLANES = 73
-    DEPTHWISE_PLANES_GRADIENT = 74
-    CROSS_ENTROPY = 75
-    CROSS_ENTROPY_GRADIENT = 76
-    ACTIVATION_GRADIENT = 77
-    REGROUP = 78
-    LOCAL_RESPONSE = 79
-    PROJECTED_SEQUENCES = 80
-    SUPPRESS_POLYGONS = 81
-    SAMPLE_PLANES = 82
-    FEW_ROWS = 83
-    INPUT_GRADIENT = 84
-    SOFTMAX_GRADIENT = 85
-    DROP = 86
-    DRAW = 87
-    DROP_GRADIENT = 88
-    ACTIVATE = 89
-    ADD = 90
-    INT8_PRODUCTS = 91
-    INT8_DEPTHWISE = 92
-    TO_INT8 = 93
-    SUM_IMAGES = 94
-    INT8_HALO = 95
-    ROUND_TO_STEPS = 96
-    PACK_INT8 = 97
-    PROJECTED_LSTM = 98
-    PROJECTED_LSTM_GRADIENT = 99
-    MULTIPLY = 100
-    POOL_HALVES = 101
-    LOOP = 102
+    WINOGRAD_PAIRS = 37
+    PACK_WINOGRAD_PAIRS = 38
+    MULTIPLY_PAIRS = 39
+    EXTREME_PLACE = 40
+    TOP_K = 41
+    PICK = 42
+    PAD = 43
+    GROUP_NORM = 44
+    GROUP_NORM_BLOCKED = 45
+    GRU_SEQUENCES = 46
+    GRU = 47
+    GRU_GRADIENT = 48
+    YOLO_BOXES = 49
+    YOLO_SCORES = 50
+    DECODE_BOXES = 51
+    LAYER_NORM_GRADIENT = 52
+    BEST_BOXES = 53
+    DETECTIONS = 54
+    BATCH_NORM = 55
+    BATCH_NORM_GRADIENT = 56
+    CHANNEL_MOMENTS = 57
+    NORMALIZE_LAST = 58
+    CHANNEL_SLOPES = 59
+    NORMALIZE_LAST_GRADIENT = 60
+    POOL_LAST = 61
+    POOL_LAST_GRADIENT = 62
+    SCATTER_ROWS = 63
+    ADAGRAD = 64
+    ATTENTION = 65
+    GATHER_POOL = 66
+    ALIGN_REGIONS = 67
+    POOL_REGIONS = 68
+    VITERBI = 69
+    SOFTMAX_SEQUENCES = 70
+    COSINE = 71
+    FTRL = 72
+    RMSPROP = 73
+    DESCEND = 74
+    DEPTHWISE_PLANES = 75
+    DEPTHWISE_PLANES_GRADIENT = 76
+    CROSS_ENTROPY = 77
+    CROSS_ENTROPY_GRADIENT = 78
+    ACTIVATION_GRADIENT = 79
+    REGROUP = 80
+    LOCAL_RESPONSE = 81
+    PROJECTED_SEQUENCES = 82
+    SUPPRESS_POLYGONS = 83
+    SAMPLE_PLANES = 84
+    FEW_ROWS = 85
+    INPUT_GRADIENT = 86
+    SOFTMAX_GRADIENT = 87
+    DROP = 88
+    DRAW = 89
+    DROP_GRADIENT = 90
+    ACTIVATE = 91
+    ADD = 92
+    INT8_PRODUCTS = 93
+    INT8_DEPTHWISE = 94
+    TO_INT8 = 95
+    SUM_IMAGES = 96
+    INT8_HALO = 97
+    ROUND_TO_STEPS = 98
+    PACK_INT8 = 99
+    PROJECTED_LSTM = 100
+    PROJECTED_LSTM_GRADIENT = 101
+    MULTIPLY = 102
+    POOL_HALVES = 103
+    LOOP = 104
 
 
 class ActivationKind(IntEnum):
@@ -2187,6 +2189,142 @@ class PackPairs(Arguments[P]):
     def sizes(self) -> tuple[int, ...]:
         return (self.outputs, self.channels, self.taps, self.groups, self.out_group, self.lanes, self.source_output,
             self.source_channel, self.source_tap, self.source_group, self.first_block, self.all_blocks,)
+
+    def floats(self) -> tuple[float, ...]:
+        return ()
+
+
+class WinogradPairs(Arguments[P]):
+    """Winograd's method F(2 x 2, 3 x 3) with halves: windows of 4 x 4 pixels, so many at a time, are transformed to
+    scratch, multiplied with transformed filters [pair of blocks][position][channel / 2][lanes][2], and transformed
+    back. residual may be out, or halves with the same strides; at least one of out and out_halves; offsets: from
+    block to block of the transformed. tasks = window_parts * block_parts."""
+
+    __slots__ = (
+        "source", "weights", "bias", "out", "residual", "residual_halves", "offsets", "out_halves", "scratch",
+        "images", "window_rows", "window_columns", "windows", "blocks", "channels", "window_parts", "block_parts",
+        "rows", "columns", "pad_top", "pad_left", "source_height", "source_width", "source_image", "source_row",
+        "source_pixel", "source_block", "out_image", "out_row", "out_pixel", "out_block", "halves_image",
+        "halves_row", "halves_pixel", "halves_block", "residual_image", "residual_row", "residual_pixel",
+        "residual_block", "task_scratch",
+    )
+    kind = Kind.WINOGRAD_PAIRS
+    takes_activation = True
+    pointer_bytes = {
+        "source": 2, "weights": 2, "bias": 4, "out": 4, "residual": 4, "residual_halves": 2, "offsets": 8,
+        "out_halves": 2, "scratch": 4,
+    }
+    size_counts = {
+        "images": 0, "window_rows": 0, "window_columns": 0, "windows": 0, "blocks": 0, "channels": 0,
+        "window_parts": 0, "block_parts": 0, "rows": 0, "columns": 0, "pad_top": 0, "pad_left": 0, "source_height":
+        0, "source_width": 0, "source_image": 0, "source_row": 0, "source_pixel": 0, "source_block": 0, "out_image":
+        0, "out_row": 0, "out_pixel": 0, "out_block": 0, "halves_image": 0, "halves_row": 0, "halves_pixel": 0,
+        "halves_block": 0, "residual_image": 0, "residual_row": 0, "residual_pixel": 0, "residual_block": 0,
+        "task_scratch": 0,
+    }
+    optional = ("bias", "out", "residual", "residual_halves", "out_halves", )
+    float_names = ()
+    layout = Struct("@iiq3f9Q31q")
+
+    def __init__(
+        self, *, source: P, weights: P, bias: P | None = None, out: P | None = None, residual: P | None = None,
+        residual_halves: P | None = None, offsets: P, out_halves: P | None = None, scratch: P, images: int,
+        window_rows: int, window_columns: int, windows: int, blocks: int, channels: int, window_parts: int,
+        block_parts: int, rows: int, columns: int, pad_top: int, pad_left: int, source_height: int, source_width:
+        int, source_image: int, source_row: int, source_pixel: int, source_block: int, out_image: int = 0, out_row:
+        int = 0, out_pixel: int = 0, out_block: int = 0, halves_image: int = 0, halves_row: int = 0, halves_pixel:
+        int = 0, halves_block: int = 0, residual_image: int = 0, residual_row: int = 0, residual_pixel: int = 0,
+        residual_block: int = 0, task_scratch: int,
+    ) -> None:
+        self.source = source
+        self.weights = weights
+        self.bias = bias
+        self.out = out
+        self.residual = residual
+        self.residual_halves = residual_halves
+        self.offsets = offsets
+        self.out_halves = out_halves
+        self.scratch = scratch
+        self.images = images
+        self.window_rows = window_rows
+        self.window_columns = window_columns
+        self.windows = windows
+        self.blocks = blocks
+        self.channels = channels
+        self.window_parts = window_parts
+        self.block_parts = block_parts
+        self.rows = rows
+        self.columns = columns
+        self.pad_top = pad_top
+        self.pad_left = pad_left
+        self.source_height = source_height
+        self.source_width = source_width
+        self.source_image = source_image
+        self.source_row = source_row
+        self.source_pixel = source_pixel
+        self.source_block = source_block
+        self.out_image = out_image
+        self.out_row = out_row
+        self.out_pixel = out_pixel
+        self.out_block = out_block
+        self.halves_image = halves_image
+        self.halves_row = halves_row
+        self.halves_pixel = halves_pixel
+        self.halves_block = halves_block
+        self.residual_image = residual_image
+        self.residual_row = residual_row
+        self.residual_pixel = residual_pixel
+        self.residual_block = residual_block
+        self.task_scratch = task_scratch
+
+    def pointers(self) -> tuple[P | None, ...]:
+        return (self.source, self.weights, self.bias, self.out, self.residual, self.residual_halves, self.offsets,
+            self.out_halves, self.scratch,)
+
+    def sizes(self) -> tuple[int, ...]:
+        return (self.images, self.window_rows, self.window_columns, self.windows, self.blocks, self.channels,
+            self.window_parts, self.block_parts, self.rows, self.columns, self.pad_top, self.pad_left,
+            self.source_height, self.source_width, self.source_image, self.source_row, self.source_pixel,
+            self.source_block, self.out_image, self.out_row, self.out_pixel, self.out_block, self.halves_image,
+            self.halves_row, self.halves_pixel, self.halves_block, self.residual_image, self.residual_row,
+            self.residual_pixel, self.residual_block, self.task_scratch,)
+
+    def floats(self) -> tuple[float, ...]:
+        return ()
+
+
+class PackWinogradPairs(Arguments[P]):
+    """Filters of 3 x 3, times scale by filter, transformed, as those of winograd_pairs."""
+
+    __slots__ = (
+        "source", "scale", "out", "filters", "channels",
+    )
+    kind = Kind.PACK_WINOGRAD_PAIRS
+    takes_activation = False
+    pointer_bytes = {
+        "source": 4, "scale": 4, "out": 2,
+    }
+    size_counts = {
+        "filters": 0, "channels": 0,
+    }
+    optional = ("scale", )
+    float_names = ()
+    layout = Struct("@iiq3f3Q2q")
+
+    def __init__(
+        self, *, source: P, scale: P | None = None, out: P, filters: int, channels: int,
+    ) -> None:
+        self.source = source
+        self.scale = scale
+        self.out = out
+        self.filters = filters
+        self.channels = channels
+
+    def pointers(self) -> tuple[P | None, ...]:
+        return (self.source, self.scale, self.out,)
+
+    def sizes(self) -> tuple[int, ...]:
+        return (self.filters, self.channels,)
 
     def floats(self) -> tuple[float, ...]:
         return ()

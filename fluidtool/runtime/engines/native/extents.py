@@ -21,6 +21,7 @@ FLOAT, PLACE = 4, 8  # bytes of an element: float32, int64
 ALONE = 6  # the operation of src/elementwise.c that has one operand
 LANES = 2048  # of attention: the keys whose scores of a few rows fit SCORES of src/attention.c
 MOST_WINDOWS = 28  # MOST_TILES of src/winograd.c
+MOST_HALF_WINDOWS = 56  # MOST_WINDOWS of src/winograd_pairs.c
 SPREAD_ROWS = 120  # of src/training.c
 Touched = Iterator[tuple[str, int, int]]  # pointer, first element, the one behind the last
 Axis = tuple[int, int]  # how many, how far apart
@@ -414,6 +415,48 @@ def _pairs_of_blocks(
     low, high = span(on.width, *pixels, groups)
     start = pairs * pair
     return min(together[0], low + start), max(together[1], high + start)
+
+
+@touches(abi.WinogradPairs)
+def _winograd_pairs(s: abi.WinogradPairs[Pointer], on: Setting) -> Touched:
+    need(2 * s.window_rows >= s.rows and 2 * s.window_columns >= s.columns, "windows over the whole image")
+    need(
+        min(s.window_parts, s.block_parts) > 0 and on.tasks == s.window_parts * s.block_parts, "as many tasks as parts"
+    )
+    need(s.channels % on.width == 0 and 0 < s.windows <= MOST_HALF_WINDOWS, "windows that a stack holds")
+    need(s.out is not None or s.out_halves is not None, "a result")
+    need(s.residual is None or s.residual_halves is None, "one residual")
+    table, segments = table_of(s.offsets), s.channels // on.width
+    expected = [block * s.windows * on.width for block in range(segments)]
+    need(
+        table[:segments].tolist() == expected and 2 * s.task_scratch >= 16 * s.channels * s.windows, "room for windows"
+    )
+    yield reach(
+        "source",
+        on.width,
+        (s.images, s.source_image),
+        (s.source_height, s.source_row),
+        (s.source_width, s.source_pixel),
+        (segments, s.source_block),
+    )
+    yield "weights", 0, s.blocks * on.width * 16 * s.channels
+    yield "bias", 0, s.blocks * on.width
+    yield "scratch", 0, on.tasks * s.task_scratch
+    for name, image, row, pixel, block in (
+        ("out", s.out_image, s.out_row, s.out_pixel, s.out_block),
+        ("out_halves", s.halves_image, s.halves_row, s.halves_pixel, s.halves_block),
+        ("residual", s.residual_image, s.residual_row, s.residual_pixel, s.residual_block),
+        ("residual_halves", s.residual_image, s.residual_row, s.residual_pixel, s.residual_block),
+    ):
+        yield reach(name, on.width, (s.images, image), (s.rows, row), (s.columns, pixel), (s.blocks, block))
+
+
+@touches(abi.PackWinogradPairs)
+def _pack_winograd_pairs(s: abi.PackWinogradPairs[Pointer], on: Setting) -> Touched:
+    need(s.channels % 2 == 0, "pairs of channels")
+    yield "source", 0, s.filters * s.channels * 9
+    yield "scale", 0, s.filters
+    yield "out", 0, on.whole(s.filters) * 16 * s.channels
 
 
 # ---------------------------------------------------------------- 8 bits

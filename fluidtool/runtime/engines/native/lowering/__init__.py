@@ -49,12 +49,12 @@ def lower(graph: Graph, library: Library, packed: Packed | None = None) -> Lower
     """
     graph = join_transposed(join_image_sums(graph), library.width)
     whole = parts_of_wholes(graph, library.width)
-    halos = needed_halos(graph, library)
+    halos = needed_halos(graph.nodes, library)
     share_halos(halos, graph, whole, library.width)
     packing = ConstantPacking(library, packed)
     low = Lowering(library, graph.uses().copy(), halos, packing, whole=whole, outputs=frozenset(graph.outputs))
     low.half_uses, low.half_pools = half_uses(graph, library)
-    low.half_halos = half_halos(graph, library)
+    low.half_halos = half_halos(graph.nodes, library)
     low.half_groups = in_groups(graph, library)
     low.bytes_of = byte_uses(graph, library.width)
     inputs = [Buffer(value.floats, "input") for value in graph.inputs]
@@ -64,7 +64,7 @@ def lower(graph: Graph, library: Library, packed: Packed | None = None) -> Lower
     if micro is None:
         lower_nodes(low, graph.nodes)
     else:
-        microbatches.begin(low, micro)
+        microbatches.begin(low, micro, needed_halos(micro.nodes, library), half_halos(micro.nodes, library))
         lower_nodes(low, micro.nodes)
         microbatches.repeat(low, micro)
         lower_nodes(low, graph.nodes[len(micro.nodes) :])
@@ -99,10 +99,10 @@ def lower_nodes(low: Lowering, nodes: Sequence[Node]) -> None:
             kernel_call.node, kernel_call.blocked = node, node.output in low.blockeds
 
 
-def needed_halos(graph: Graph, library: Library) -> dict[Value, Halo]:
+def needed_halos(nodes: Sequence[Node], library: Library) -> dict[Value, Halo]:
     """For each value the halo that the convolutions which read it as floats need."""
     halos: dict[Value, Halo] = {}
-    for node in graph.nodes:
+    for node in nodes:
         if node.kind == "conv_transpose":
             x = node.inputs[0]
             halos[x] = joined(halos.get(x, NO_HALO), needed_halo(node, library.width))

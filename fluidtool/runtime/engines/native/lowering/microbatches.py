@@ -14,7 +14,7 @@ from math import prod
 
 from fluidtool.records import dataclass
 from fluidtool.runtime.engines.native.calls import KernelCall
-from fluidtool.runtime.engines.native.layouts import Blocked, Buffer
+from fluidtool.runtime.engines.native.layouts import NO_HALO, Blocked, Buffer, Halo, joined
 from fluidtool.runtime.engines.native.library import TILES, Library
 from fluidtool.runtime.engines.native.lowering.values import Lowering
 from fluidtool.runtime.graph.ir import Graph, Node, Value
@@ -104,13 +104,13 @@ def _pays(node: Node, batch: int, size: int) -> bool:
 
 
 # ---------------------------------------------------------------- within a lowering
-def begin(low: Lowering, micro: Microbatches) -> None:
-    """What a lowering knows of values holds for those of fewer images, too."""
+def begin(low: Lowering, micro: Microbatches, needed: Mapping[Value, Halo], of_halves: Mapping[Value, Halo]) -> None:
+    """What a lowering knows of values holds for those of fewer images, too, with the halos that their own readers need."""
     for value, few in micro.values.items():
         low.left[few] = low.left[value]
-        for halos in (low.halos, low.half_halos):
-            if value in halos:
-                halos[few] = halos[value]
+        for halos, more in ((low.halos, needed), (low.half_halos, of_halves)):
+            if value in halos or few in more:
+                halos[few] = joined(halos.get(value, NO_HALO), more.get(few, NO_HALO))
         low.half_uses[few, few.shape] = low.half_uses[value, value.shape]
         if value in low.plains:
             low.plains[few] = low.plains[value]

@@ -8,7 +8,7 @@ rows) of a matrix. A node that is computed by pairs writes floats, halves, or bo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from math import prod
@@ -39,6 +39,7 @@ from fluidtool.runtime.engines.native.lowering.packing import padded_bias
 from fluidtool.runtime.engines.native.lowering.phases import is_narrow, phases, tap_segments
 from fluidtool.runtime.engines.native.lowering.pictures import by_rows, place_of_picture, reads_picture
 from fluidtool.runtime.engines.native.lowering.values import Lowering, conv_output
+from fluidtool.runtime.engines.native.lowering.winograd_pairs import Ends, convolve, plan
 from fluidtool.runtime.graph.ir import Graph, Node, Shape, Value
 from fluidtool.runtime.graph.weights import matrices
 
@@ -145,11 +146,11 @@ def residual_strides(low: Lowering, place: Blocked) -> dict[str, int]:
     return {name.replace("halves", "residual"): stride for name, stride in halves_written(low, place).items()}
 
 
-def half_halos(graph: Graph, library: Library) -> dict[Value, Halo]:
+def half_halos(nodes: Sequence[Node], library: Library) -> dict[Value, Halo]:
     """For each value the halo that the convolutions which read it as halves need."""
     halos: dict[Value, Halo] = {}
-    for node in graph.nodes:
-        if node.kind == "conv" and by_pairs(node, library):
+    for node in nodes:
+        if node.kind == "conv" and by_pairs(node, library) and plan(node, library) is None:
             x = node.inputs[0]
             halos[x] = joined(halos.get(x, NO_HALO), reach(node, node.output.shape))
     return halos
@@ -272,6 +273,11 @@ def floats_wanted(low: Lowering, node: Node) -> bool:
 
 # ---------------------------------------------------------------- calls
 def _convolution(low: Lowering, node: Node) -> None:
+    windows = plan(node, low.library)
+    if windows is not None:
+        source = half(low, node.inputs[0], node.inputs[0].shape)
+        convolve(low, node, windows, source, _ends(low, node))
+        return
     node = replace(node, attrs=join_groups(low, node.attrs))
     x, attrs, groups = node.inputs[0], node.attrs, node.attrs["groups"]
     x_bytes, sorted_by = _traversed(node), (1, 1)
@@ -290,12 +296,9 @@ def _convolution(low: Lowering, node: Node) -> None:
             source, sorted_by = phases(low, node, source), attrs["strides"]
             node = replace(node, attrs={**attrs, "strides": (1, 1), "pads": NO_HALO})
         attrs = node.attrs
-    added = half_residual(low, node)
-    if node.residual is not None and added is None:
-        low.blocked(node.residual)
+    ends = _ends(low, node)
+    out, place, added = ends.out, ends.halves, ends.residual_halves
     whole = replace(node, residual=None) if added is not None else node
-    out = conv_output(low, whole) if floats_wanted(low, node) else None
-    place = written_half(low, node, added)
     count, inner, *window = attrs["weights"].shape
     blocks = -(-(count // groups) // low.width)
     inner += inner % 2
@@ -328,6 +331,15 @@ def _convolution(low: Lowering, node: Node) -> None:
         **halves_written(low, place), **parts._asdict(),
     )  # fmt: skip
     low.calls.add(arguments, groups * prod(parts), node.activation)
+
+
+def _ends(low: Lowering, node: Node) -> Ends:
+    """Memory for the results of a convolution, and the place of what it adds."""
+    added = half_residual(low, node)
+    residual = None if node.residual is None or added is not None else low.blocked(node.residual)
+    alone = replace(node, residual=None) if added is not None else node
+    out = conv_output(low, alone) if floats_wanted(low, node) else None
+    return Ends(out, written_half(low, node, added), residual, added)
 
 
 def _traversed(node: Node) -> int:

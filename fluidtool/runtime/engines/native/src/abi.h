@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define FT_ABI 0x44e45121u /* another for another layout */
+#define FT_ABI 0x9bcef1f1u /* another for another layout */
 
 enum ft_kind {
     FT_CONVOLUTION, FT_DEPTHWISE, FT_POOL, FT_BLOCK, FT_UNBLOCK, FT_HALO, FT_ELEMENTWISE, FT_SOFTMAX, FT_LAYER_NORM,
@@ -13,12 +13,12 @@ enum ft_kind {
     FT_MULTIPLY_ADDS, FT_PRODUCT, FT_LSTM_SEQUENCES, FT_POOL_SEQUENCES, FT_WINOGRAD_WINDOWS, FT_WINOGRAD,
     FT_PACK_WINOGRAD, FT_SUBSAMPLE, FT_FILTER_GRADIENT, FT_WINOGRAD_FILTER_GRADIENT, FT_PACK_TAPS, FT_SPREAD,
     FT_MAXIMUM_GRADIENT, FT_INTERPOLATE, FT_REDUCE, FT_SOFTMAX_AXIS, FT_SUPPRESS, FT_PAIRS, FT_NARROW,
-    FT_PACK_PAIRS, FT_MULTIPLY_PAIRS, FT_EXTREME_PLACE, FT_TOP_K, FT_PICK, FT_PAD, FT_GROUP_NORM,
-    FT_GROUP_NORM_BLOCKED, FT_GRU_SEQUENCES, FT_GRU, FT_GRU_GRADIENT, FT_YOLO_BOXES, FT_YOLO_SCORES,
-    FT_DECODE_BOXES, FT_LAYER_NORM_GRADIENT, FT_BEST_BOXES, FT_DETECTIONS, FT_BATCH_NORM, FT_BATCH_NORM_GRADIENT,
-    FT_CHANNEL_MOMENTS, FT_NORMALIZE_LAST, FT_CHANNEL_SLOPES, FT_NORMALIZE_LAST_GRADIENT, FT_POOL_LAST,
-    FT_POOL_LAST_GRADIENT, FT_SCATTER_ROWS, FT_ADAGRAD, FT_ATTENTION, FT_GATHER_POOL, FT_ALIGN_REGIONS,
-    FT_POOL_REGIONS, FT_VITERBI, FT_SOFTMAX_SEQUENCES, FT_COSINE, FT_FTRL, FT_RMSPROP, FT_DESCEND,
+    FT_PACK_PAIRS, FT_WINOGRAD_PAIRS, FT_PACK_WINOGRAD_PAIRS, FT_MULTIPLY_PAIRS, FT_EXTREME_PLACE, FT_TOP_K,
+    FT_PICK, FT_PAD, FT_GROUP_NORM, FT_GROUP_NORM_BLOCKED, FT_GRU_SEQUENCES, FT_GRU, FT_GRU_GRADIENT, FT_YOLO_BOXES,
+    FT_YOLO_SCORES, FT_DECODE_BOXES, FT_LAYER_NORM_GRADIENT, FT_BEST_BOXES, FT_DETECTIONS, FT_BATCH_NORM,
+    FT_BATCH_NORM_GRADIENT, FT_CHANNEL_MOMENTS, FT_NORMALIZE_LAST, FT_CHANNEL_SLOPES, FT_NORMALIZE_LAST_GRADIENT,
+    FT_POOL_LAST, FT_POOL_LAST_GRADIENT, FT_SCATTER_ROWS, FT_ADAGRAD, FT_ATTENTION, FT_GATHER_POOL,
+    FT_ALIGN_REGIONS, FT_POOL_REGIONS, FT_VITERBI, FT_SOFTMAX_SEQUENCES, FT_COSINE, FT_FTRL, FT_RMSPROP, FT_DESCEND,
     FT_DEPTHWISE_PLANES, FT_DEPTHWISE_PLANES_GRADIENT, FT_CROSS_ENTROPY, FT_CROSS_ENTROPY_GRADIENT,
     FT_ACTIVATION_GRADIENT, FT_REGROUP, FT_LOCAL_RESPONSE, FT_PROJECTED_SEQUENCES, FT_SUPPRESS_POLYGONS,
     FT_SAMPLE_PLANES, FT_FEW_ROWS, FT_INPUT_GRADIENT, FT_SOFTMAX_GRADIENT, FT_DROP, FT_DRAW, FT_DROP_GRADIENT,
@@ -595,6 +595,40 @@ typedef struct ft_pack_pairs {
     int64_t outputs, channels, taps, groups, out_group, lanes, source_output, source_channel, source_tap,
         source_group, first_block, all_blocks;
 } ft_pack_pairs;
+
+/* Winograd's method F(2 x 2, 3 x 3) with halves: windows of 4 x 4 pixels, so many at a time, are transformed to
+   scratch, multiplied with transformed filters [pair of blocks][position][channel / 2][lanes][2], and transformed
+   back. residual may be out, or halves with the same strides; at least one of out and out_halves; offsets: from
+   block to block of the transformed. tasks = window_parts * block_parts. */
+typedef struct ft_winograd_pairs {
+    int32_t kind, activation;
+    int64_t tasks;
+    ft_constants constants;
+    const uint16_t *source;
+    const uint16_t *weights;
+    const float *bias;
+    float *out;
+    const float *residual;
+    const uint16_t *residual_halves;
+    const int64_t *offsets;
+    uint16_t *out_halves;
+    float *scratch;
+    int64_t images, window_rows, window_columns, windows, blocks, channels, window_parts, block_parts, rows,
+        columns, pad_top, pad_left, source_height, source_width, source_image, source_row, source_pixel,
+        source_block, out_image, out_row, out_pixel, out_block, halves_image, halves_row, halves_pixel,
+        halves_block, residual_image, residual_row, residual_pixel, residual_block, task_scratch;
+} ft_winograd_pairs;
+
+/* Filters of 3 x 3, times scale by filter, transformed, as those of winograd_pairs. */
+typedef struct ft_pack_winograd_pairs {
+    int32_t kind, activation;
+    int64_t tasks;
+    ft_constants constants;
+    const void *source;
+    const void *scale;
+    uint16_t *out;
+    int64_t filters, channels;
+} ft_pack_winograd_pairs;
 
 /* As multiply_adds, by pairs of bfloat16. */
 typedef struct ft_multiply_pairs {
@@ -1586,6 +1620,8 @@ typedef union ft_call {
     ft_pairs pairs;
     ft_narrow narrow;
     ft_pack_pairs pack_pairs;
+    ft_winograd_pairs winograd_pairs;
+    ft_pack_winograd_pairs pack_winograd_pairs;
     ft_multiply_pairs multiply_pairs;
     ft_extreme_place extreme_place;
     ft_top_k top_k;
@@ -1726,6 +1762,10 @@ _Static_assert(offsetof(ft_narrow, source) == 32 && offsetof(ft_narrow, images) 
                "narrow");
 _Static_assert(offsetof(ft_pack_pairs, source) == 32 && offsetof(ft_pack_pairs, outputs) == 56 &&
                sizeof(ft_pack_pairs) == 152, "pack_pairs");
+_Static_assert(offsetof(ft_winograd_pairs, source) == 32 && offsetof(ft_winograd_pairs, images) == 104 &&
+               sizeof(ft_winograd_pairs) == 352, "winograd_pairs");
+_Static_assert(offsetof(ft_pack_winograd_pairs, source) == 32 && offsetof(ft_pack_winograd_pairs, filters) == 56 &&
+               sizeof(ft_pack_winograd_pairs) == 72, "pack_winograd_pairs");
 _Static_assert(offsetof(ft_multiply_pairs, out) == 32 && offsetof(ft_multiply_pairs, rounds) == 40 &&
                sizeof(ft_multiply_pairs) == 48, "multiply_pairs");
 _Static_assert(offsetof(ft_extreme_place, source) == 32 && offsetof(ft_extreme_place, outer) == 48 &&

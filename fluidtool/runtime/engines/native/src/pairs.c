@@ -379,6 +379,7 @@ static void narrow(const ft_call *call, int64_t task, int64_t tasks) {
 }
 
 #include "depthwise.c"
+#include "winograd_pairs.c"
 
 /* ---------------------------------------------------------------- maxima of windows
    Halves are compared as whole numbers: those below zero with all other bits turned over, whatever is no number as the
@@ -481,4 +482,6 @@ const ft_table TABLE = {
     [FT_POOL_HALVES] = pool_halves,
     [FT_PACK_PAIRS] = pack_pairs,
     [FT_MULTIPLY_PAIRS] = multiply_pairs,
+    [FT_WINOGRAD_PAIRS] = winograd_pairs,
+    [FT_PACK_WINOGRAD_PAIRS] = pack_winograd_pairs,
 };
