@@ -5,8 +5,9 @@ from __future__ import annotations
 EXAMPLES: dict[str, tuple[str, ...]] = {
     "run": (
         "fluidtool run samples/digits --feed samples/digits/x.npy",
-        "fluidtool run samples/digits --random --batch 4 --fetch 'conv2d_*' -o values.npz",
-        "fluidtool run samples/digits --feed samples/digits/x.npy --expect samples/digits/expected.npz",
+        "fluidtool run samples/digits --random --batch 4 --fetch 'conv2d_*' -o out.npz",
+        "fluidtool run samples/digits --feed samples/digits/x.npy \\",
+        "    --expect samples/digits/expected.npz",
     ),
     "profile": (
         "fluidtool profile samples/digits --random --batch 8 --repeat 3",
@@ -24,7 +25,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "quantize": (
         "fluidtool quantize samples/digits --data samples/digits/x.npy -o digits_8_bits",
-        "fluidtool quantize samples/digits --data samples/digits/x.npy --method kl --skip 'fc_*' --json",
+        "fluidtool quantize samples/digits --data samples/digits/x.npy \\",
+        "    --method kl --skip 'fc_*' --json",
     ),
     "convert": (
         "fluidtool convert samples/digits --to paddle2 -o digits",
@@ -36,23 +38,30 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "fluidtool params rename samples/digits fc_0.w_0=weight -o renamed",
     ),
     "train": (
-        "fluidtool train samples/digits_training --data samples/digits_training/data.npz \\",
-        "    --epochs 2 --save parameters",
+        "fluidtool train samples/digits_training --epochs 2 --save parameters \\",
+        "    --data samples/digits_training/data.npz",
     ),
     "transpile": (
         "fluidtool transpile samples/digits --all-inference --verify -o digits_fused",
         "fluidtool transpile samples/digits --memory-optimize --measure",
     ),
-    "launch": ("fluidtool launch --any-ports --mode collective --trainers 2 samples/launch/role.py",),
+    "launch": (
+        "fluidtool launch --any-ports --mode collective --trainers 2 \\",
+        "    samples/launch/role.py",
+    ),
     "view": (
         "fluidtool view samples/digits -o digits.html",
         "fluidtool view samples/digits_v2 -o digits.svg --fold never",
     ),
     "compare": (
         "fluidtool compare samples/digits --engine-b native",
-        "fluidtool compare samples/digits samples/digits --feed samples/digits/x.npy --bisect -o part",
+        "fluidtool compare samples/digits samples/digits --feed samples/digits/x.npy \\",
+        "    --bisect -o part",
     ),
-    "debug": ("fluidtool debug reduce samples/digits -o part -- grep -q softmax {model}/__model__",),
+    "debug": (
+        "fluidtool debug reduce samples/digits -o part -- \\",
+        "    grep -q softmax {model}/__model__",
+    ),
     "completion": ("fluidtool completion bash",),
     "help": ("fluidtool help FT210", "fluidtool help topics", "fluidtool help lod", "fluidtool help run"),
     "diff": ("fluidtool diff samples/digits samples/digits --with-params",),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from textwrap import wrap
+from textwrap import fill
 
 from fluidtool import errors
 from fluidtool.cli.commands import COMMANDS
 from fluidtool.cli.exit_codes import EXIT_CODES
 from fluidtool.cli.topics import LISTS, TOPICS
 
+WIDTH = 80  # of the narrowest terminal that is usual
 EXAMPLES = (
     "fluidtool inspect samples/digits",
     "fluidtool run samples/digits --feed samples/digits/x.npy",
@@ -21,31 +22,35 @@ EXAMPLES = (
 
 def help_page(bold: bool = False) -> str:
     """The page; headings are bold where the reader is a terminal that may have color."""
-    width = max(len(name) for name in COMMANDS)
+    indent = max(len(name) for name in COMMANDS) + 4
+
+    def entry(name: object, text: str) -> str:
+        return fill(text, WIDTH, initial_indent=f"  {name}".ljust(indent), subsequent_indent=" " * indent)
 
     def heading(text: str) -> str:
         return f"\x1b[1m{text}\x1b[0m" if bold else text
 
     lines = [
-        f"{heading('usage:')} fluidtool [--version] COMMAND [OPTIONS] ...",
+        f"{heading('Usage:')} fluidtool [--version] COMMAND [OPTIONS] ...",
         "",
-        "Read, inspect, check, transpile, train and run PaddlePaddle Fluid models without Paddle.",
+        fill("Read, inspect, check, transpile, train and run PaddlePaddle Fluid models without Paddle.", WIDTH),
         "",
         heading("Commands:"),
-        *(f"  {name:{width}}  {summary}" for name, summary in COMMANDS.items()),
+        *(entry(name, summary) for name, summary in COMMANDS.items()),
         "",
         heading("Topics:"),
-        *(f"  {line}" for line in wrap(", ".join([*TOPICS, *LISTS]), 76)),
+        fill(", ".join([*TOPICS, *LISTS]), WIDTH, initial_indent="  ", subsequent_indent="  "),
         "",
         heading("Exit codes:"),
-        *(f"  {code:<{width}}  {meaning}" for code, meaning in EXIT_CODES),
+        *(entry(code, meaning) for code, meaning in EXIT_CODES),
         "",
         heading("Examples:"),
         *(f"  {example}" for example in EXAMPLES),
         "",
-        "'fluidtool help COMMAND', 'fluidtool help TOPIC' and 'fluidtool help CODE' say more; 'fluidtool help topics'",
-        "says what each topic is about. Data goes to stdout, everything else to stderr. FLUIDTOOL_DEBUG=1 shows the",
-        "traceback behind an error.",
+        "'fluidtool help COMMAND', 'fluidtool help TOPIC' and 'fluidtool help CODE' say",
+        "more; 'fluidtool help topics' says what each topic is about. Data goes to",
+        "stdout, everything else to stderr. FLUIDTOOL_DEBUG=1 shows the traceback behind",
+        "an error.",
     ]
     return "\n".join(lines) + "\n"
 

@@ -30,6 +30,7 @@ def test_help_lists_every_command_and_every_exit_code() -> None:
     for name in dir(errors):
         if name.startswith("EXIT_"):
             assert f"\n  {getattr(errors, name)} " in page
+    assert max(map(len, page.splitlines())) <= 80
 
 
 @pytest.mark.parametrize("args", [[], ["--help"], ["-h"], ["help"]])

@@ -29,8 +29,9 @@ def test_every_command_has_examples() -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_no_example_is_wider_than_100_columns(command: str) -> None:
-    assert all(len(line) <= 98 for line in EXAMPLES[command])
+def test_no_page_of_help_is_wider_than_80_columns(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert [line for line in call(command, "--help").stdout.splitlines() if len(line) > 80] == []
 
 
 @pytest.mark.parametrize("command", COMMANDS)
