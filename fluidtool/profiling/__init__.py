@@ -13,6 +13,7 @@ from fluidtool.profiling.recorder import Event, Recorder
 from fluidtool.profiling.work import Work
 from fluidtool.records import dataclass
 from fluidtool.runtime.engines.native.engine import NativeEngine
+from fluidtool.runtime.engines.native.library import Library
 from fluidtool.runtime.engines.native.library import library as native_library
 
 
@@ -92,9 +93,8 @@ def profile(
     The peak of the machine, or of the GPU, is measured before and after, which takes a tenth of a second. Raises what
     Model.run raises.
     """
-    engine = model.executor.engine
-    library = engine.library if isinstance(engine, NativeEngine) else native_library() if engine is not None else None
     device = model.executor.device
+    library = _library_to_measure_with(model)
     peak = measure_peak(library, device)
     for _ in range(warmup):
         model.run(feed, fetch)
@@ -120,6 +120,14 @@ def profile(
     outside = max(seconds - sum(item.seconds for item in items), 0.0)
     lengths = tuple(length for length, _ in watched)
     return Profile(items, seconds, outside, memory, peak, tuple(plain), lengths, tuple(last.events))
+
+
+def _library_to_measure_with(model: Model) -> Library | None:
+    """The native engine's, which measures the machine for other engines too; None where the reference kernels run."""
+    engine = model.executor.engine
+    if isinstance(engine, NativeEngine):
+        return engine.library
+    return None if engine is None else native_library()
 
 
 def _middle(runs: Sequence[tuple[float, Recorder]]) -> list[tuple[float, Recorder]]:
