@@ -173,6 +173,17 @@ def test_an_operator_without_instructions_leaves_the_loop_to_its_operators(ran: 
     np.testing.assert_allclose(found[0].array, expected[0].array, rtol=1e-5)
 
 
+def test_a_loop_that_does_not_change_its_condition_is_left_to_its_operators(ran: Ran) -> None:
+    main, startup = fluid.Program(), fluid.Program()
+    with fluid.program_guard(main, startup):
+        count = L.fill_constant([1], "int64", 3)
+        loop = L.While(L.less_than(count, L.fill_constant([1], "int64", 2)))
+        with loop.block():
+            L.increment(count)
+    [found] = results("native", (main, startup, count), {}, [count.name])
+    assert ran == [] and found.array.tolist() == [3]
+
+
 # ---------------------------------------------------------------- inference
 def greedy(steps: int, shift: int = 0) -> tuple[Program, Program, Any]:
     """A decoder that goes on with the best word; `shift` is added to it."""

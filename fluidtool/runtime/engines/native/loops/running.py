@@ -282,7 +282,7 @@ class NativeLoops:
         self._library = library
 
     def compile(self, spec: LoopSpec) -> NativeLoop | None:
-        """The loop; None if an operator has no instructions."""
+        """The loop; None if an operator has no instructions, or none has the condition: such a loop ends at once or never."""
         written = {name for op in spec.ops for name in op.output_arg_names}
         local = {*spec.local, *spec.given, *(inner for _, inner in spec.links)}
         staying = {name for name in written if name not in local and name not in spec.without}
@@ -293,6 +293,8 @@ class NativeLoops:
             kept = {name for name, whole in spec.kept.items() if whole}
             found = instructions_of(spec.ops, {*kept, *(staying if spec.keeps else ())}, spec.without, spec.gathered)
         except NoInstructionError:
+            return None
+        if spec.condition and spec.condition not in found.slots:
             return None
         before = [_hand_on(found, OUTSIDE + outer, inner, must=False) for outer, inner in spec.links]
         for inner, outer in spec.handed:
