@@ -9,7 +9,7 @@ from fluidtool.ir.operator import Operator
 from fluidtool.ir.roles import CALLSTACK_ATTR
 
 _FRAME = re.compile(r'\s*File "(.+)", line (\d+)')
-_LIBRARIES = ("/paddle/", "/fluidtool/")
+_LIBRARIES = ("/paddle/", "/fluidtool/", "/contextlib.py")  # the last one ends a `with` of a script
 
 
 def written_in(op: Operator) -> str:

@@ -148,3 +148,9 @@ def test_text_that_is_not_utf_8_is_kept() -> None:
     assert again.serialize_to_string() == program.serialize_to_string()
     assert again.global_block().ops[0].attr("mode") == "\udc80"
     assert written_in(again.global_block().ops[0]) == "caf\udce9.py, line 7: \udcff\udcfe"
+
+
+def test_the_end_of_a_with_is_written_where_the_script_writes_it() -> None:
+    op = Program().global_block().append_op(type="while")
+    op.set_attr("op_callstack", ['File "train.py", line 7', "    y = x", 'File "/python3.7/contextlib.py", line 119'])
+    assert written_in(op) == "train.py, line 7: y = x"
