@@ -8,7 +8,19 @@ from __future__ import annotations
 from enum import IntEnum
 
 
-class AttrType(IntEnum):
+class _Named(IntEnum):
+    """Integers that print as those of Paddle do: 'VarType.FP32'. In a format string with digits they are numbers."""
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__}.{self.name}"
+
+    __repr__ = __str__
+
+    def __format__(self, spec: str) -> str:
+        return format(int(self), spec) if spec else str(self)
+
+
+class AttrType(_Named):
     """Type of an operator attribute (`OpDesc.Attr.type`)."""
 
     INT = 0
@@ -35,7 +47,7 @@ VARIABLES = frozenset({AttrType.VAR, AttrType.VARS})
 """Types of attributes that name variables, whose values count when the operator runs (Paddle 2.5 and later)."""
 
 
-class VarType(IntEnum):
+class VarType(_Named):
     """Data types (BOOL … COMPLEX128) and kinds of variables (LOD_TENSOR …) share one enumeration in the format."""
 
     BOOL = 0

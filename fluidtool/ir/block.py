@@ -319,6 +319,9 @@ class Block:
     def sync_with_cpp(self) -> None:
         """Kept for scripts: there is no second copy of the block to synchronize with."""
 
+    def __str__(self) -> str:
+        return self.to_string()
+
     def __repr__(self) -> str:
         return f"<Block {self.idx} (parent {self.parent_idx}): {len(self.ops)} ops, {len(self.vars)} vars>"
 

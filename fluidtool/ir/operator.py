@@ -299,12 +299,13 @@ class Operator:
         """The operator as protobuf text."""
         return self._block.program.text_of(self, throw_on_error)
 
+    def __str__(self) -> str:
+        return self.to_string()
+
     def __repr__(self) -> str:
         inputs = ", ".join(f"{slot}={names}" for slot, names in self._inputs.items())
         outputs = ", ".join(f"{slot}={names}" for slot, names in self._outputs.items())
         return f"<{self._type}: {inputs} -> {outputs}>"
-
-    __str__ = __repr__
 
     _rename_input = rename_input
     _rename_output = rename_output

@@ -277,11 +277,12 @@ class Variable:
         """The variable as protobuf text; with_details adds what the format does not keep."""
         return self._block.program.text_of(self, throw_on_error, with_details)
 
+    def __str__(self) -> str:
+        return self.to_string()
+
     def __repr__(self) -> str:
         kind = VarType(self._type).name if self._type in VarType._value2member_map_ else str(self._type)
         return f"<{type(self).__name__} {self._name}: {kind} {shape_text(self._shape)} {data_type_name(self._dtype)}>"
-
-    __str__ = __repr__
 
 
 class Parameter(Variable):

@@ -59,7 +59,7 @@ class _Uses:
         for other in self.readers.get(written, ()):
             if self.place(other) > self.place(op):
                 raise ProgramError(
-                    f"The cast op {op}'s output is used by an operator that is not an optimizer, {other}"
+                    f"The cast op {op!r}'s output is used by an operator that is not an optimizer, {other!r}"
                 )
 
 
@@ -157,7 +157,7 @@ def move_casts_of_gradients(program: Program, pairs: Sequence[tuple[Variable, Va
         if op is None or op.type != "cast" or grad is None:
             continue
         if not (op.attr(ROLE_ATTR) & OpRole.Backward and op.has_attr(ROLE_VAR_ATTR)):
-            raise ProgramError(f"The cast op {op} must be in BACKWARD role and have op_role_var attr.")
+            raise ProgramError(f"The cast op {op!r} must be in BACKWARD role and have op_role_var attr.")
         op.remove_attr(ROLE_VAR_ATTR)
         (half,) = op.input("X")
         maker = uses.writer_before(op, half)
