@@ -159,6 +159,10 @@ def _program_in(folder: Path, model_filename: str | None) -> Path:
         if found is not None:
             text = f"{folder} is {found.what}"
             raise ModelNotFoundError(text, hint=found.advice, location=Location(str(folder)))
+        unusable = [f"{name} is {what}" for name in PROGRAM_NAMES if (what := _not_a_file(folder / name))]
+        if unusable:
+            text = f"{folder} contains no Fluid program: {', '.join(unusable)}; put the file itself there"
+            raise ModelNotFoundError(text, location=Location(str(folder)))
         instead, hint = _instead(folder.iterdir())
         raise ModelNotFoundError(
             f"{folder} contains no Fluid program: it contains {_listing(folder)}; expected __model__, *.pdmodel or "
@@ -184,6 +188,15 @@ def _instead(files: Iterable[Path]) -> tuple[str, str | Hint]:
         if found is not None:
             return f". {file.name} is {found.what}", found.advice
     return "", ""
+
+
+def _not_a_file(path: Path) -> str:
+    """What there is at the path of a program in place of a file; '' for nothing."""
+    if path.is_symlink() and not path.exists():
+        return f"a link to {os.readlink(path)}, where there is no file"
+    if path.is_dir():
+        return "a folder"
+    return "neither a file nor a folder" if path.exists() and not path.is_file() else ""
 
 
 def _model_like(folder: Path) -> list[Path]:

@@ -115,7 +115,7 @@ def _is_plain(program: Program, desc: Any) -> bool:
 def _check_tree(desc: Any, source: str) -> None:
     count = len(desc.blocks)
     if count == 0:
-        raise UnreadableError(f"{source} is not a Fluid program: it has no blocks", location=Location(source))
+        raise UnreadableError(f"{source} cannot be read as a Fluid program: no block in it", location=Location(source))
     for position, block in enumerate(desc.blocks):
         if block.idx != position:
             raise UnreadableError(

@@ -112,7 +112,7 @@ def _block_attribute(op: Operator, index: int) -> str:
 
 def _expected(index: int, count: int) -> str:
     if index + 1 >= count:
-        return f"a block behind its own, but there are {count} blocks"
+        return f"a block behind its own, but the last one is block {count - 1}"
     return f"one of those behind its own, {index + 1} to {count - 1}"
 
 

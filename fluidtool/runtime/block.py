@@ -38,6 +38,7 @@ from fluidtool.runtime.step import (
     BoundTakeover,
     BoundUpdate,
     BoundUpdates,
+    Located,
     Step,
     kernel_attrs,
     located,
@@ -49,6 +50,8 @@ from fluidtool.runtime.training_regions import BoundTrainingRegion, TrainingRegi
 
 # Raised by a kernel whose input has the wrong type.
 FAILURES = (ValueError, TypeError, LookupError, ArithmeticError)
+# How numpy's errors begin of arrays that no memory can hold.
+BEYOND_NUMPY = ("array is too big", "Maximum allowed size exceeded", "Maximum allowed dimension exceeded")
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,13 +277,11 @@ class BoundBlock:
             raise
         except MemoryError as error:
             assert step is not None
-            text = f"operator {step.context.op.type} needs more memory than is available: {error}"
-            raise located(
-                OutOfMemoryError(f"{text} {self.runtime.device.memory()} [{where(step)}]", hint=NEEDS_LESS),
-                step.context.op,
-            ) from error
+            raise self._out_of_memory(step, error) from error
         except FAILURES as error:
             assert step is not None
+            if str(error).startswith(BEYOND_NUMPY):
+                raise self._out_of_memory(step, error) from error
             self.runtime.checks.settle()
             text = f"operator {step.context.op.type} failed: {error} [{where(step)}]"
             raise located(OperatorError(text), step.context.op) from error
@@ -290,6 +291,11 @@ class BoundBlock:
                 raise
             text = f"operator {step.context.op.type}: {misfit} [{where(step)}]"
             raise located(OperatorError(text), step.context.op) from error
+
+    def _out_of_memory(self, step: Located, error: Exception) -> FluidError:
+        parts = str(error), self.runtime.device.memory(), f"[{where(step)}]"
+        text = f"operator {step.context.op.type} needs more memory than is available: {' '.join(filter(None, parts))}"
+        return located(OutOfMemoryError(text, hint=NEEDS_LESS), step.context.op)
 
 
 def _sources(steps: Iterable[Step], results: Collection[str]) -> frozenset[str]:

@@ -389,7 +389,7 @@ def _not_fetched(program: Program, name: str) -> FetchError:
     from difflib import get_close_matches
 
     known = {n for block in program.blocks for n in block.vars}
-    near = get_close_matches(name, known, n=3)
+    near = get_close_matches(name, known - {name}, n=3)
     hint = f"did you mean {' or '.join(near)}?" if near else LIST_VARIABLES
     why = "no operator computes it and nothing was fed" if name in known else "the program has no such variable"
     return FetchError(f"cannot fetch {name}: {why}", hint=hint, location=Location(variable=name))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,24 @@ def test_a_folder_says_what_is_in_it_instead(tmp_path: Path) -> None:
         fluidtool.load(tmp_path)
     with pytest.raises(ModelNotFoundError, match=r"no inference\.pdmodel.*inference\.json is a program of Paddle 3"):
         fluidtool.load(tmp_path / "inference")
+
+
+def test_a_link_to_nothing_is_named(tmp_path: Path) -> None:
+    (tmp_path / "__model__").symlink_to("elsewhere")
+    with pytest.raises(ModelNotFoundError, match="__model__ is a link to elsewhere, where there is no file"):
+        fluidtool.load(tmp_path)
+
+
+def test_a_folder_named_like_a_program_is_named(tmp_path: Path) -> None:
+    (tmp_path / "__model__").mkdir()
+    with pytest.raises(ModelNotFoundError, match="__model__ is a folder"):
+        fluidtool.load(tmp_path)
+
+
+def test_a_pipe_is_not_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "__model__")
+    with pytest.raises(ModelNotFoundError, match="__model__ is neither a file nor a folder"):
+        fluidtool.load(tmp_path)
 
 
 @pytest.fixture

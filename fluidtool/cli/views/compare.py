@@ -40,7 +40,8 @@ def _say_verdict(result: CompareResult) -> None:
     sides = f"A ({result.left}) and B ({result.right}), {margin}"
     if result.first is None:
         worst = max((each.relative for each in values if each.comparison.agrees), default=0.0)
-        say(f"{counted(len(values), 'value')} agree between {sides}; largest relative difference {number(worst, 3)}")
+        agree = "agrees" if len(values) == 1 else "agree"
+        say(f"{counted(len(values), 'value')} {agree} between {sides}; largest relative difference {number(worst, 3)}")
         return
     outputs = sum(each.differs for each in result.pairs.outputs)
     say_error(
