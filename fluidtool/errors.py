@@ -80,6 +80,12 @@ class AssertedError(UsageError, AssertionError):
     code = "FT201"
 
 
+class ClosedError(UsageError, RuntimeError):
+    """A use of something that was closed."""
+
+    code = "FT202"
+
+
 class FeedError(UsageError):
     """A feed of the wrong name, rank, data type or LoD, or a missing feed."""
 
@@ -96,6 +102,12 @@ class ProgramError(UsageError):
     """A request that the program cannot satisfy: a variable that does not exist, a block out of range."""
 
     code = "FT220"
+
+
+class NoBlockError(ProgramError, IndexError):
+    """A request for a block that the program does not have."""
+
+    code = "FT221"
 
 
 class ArgumentTypeError(FluidError, TypeError):

@@ -15,7 +15,7 @@ from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any
 
-from fluidtool.errors import ProgramError, UsageError
+from fluidtool.errors import AssertedError, ProgramError, UsageError
 from fluidtool.ir.operator import Operator, guess_attr_type, hooks
 from fluidtool.ir.roles import CALLSTACK_ATTR, DEVICE_ATTR, NAMESCOPE_ATTR, ROLE_ATTR, ROLE_VAR_ATTR
 from fluidtool.ops.index import EXCLUDED, MODULES
@@ -67,12 +67,12 @@ def _arranged(op: Operator, slots: tuple[Slot, ...], given: dict[str, list[str]]
         if name not in known and arguments:
             near = get_close_matches(name, known, n=1)
             hint = f"; did you mean {near[0]}?" if near else f"; it has {', '.join(sorted(known)) or 'none'}"
-            raise UsageError(f"operator {op.type} has no {kind} {name!r}{hint}")
+            raise AssertedError(f"operator {op.type} has no {kind} {name!r}{hint}")
     for slot in slots:
         if slot.name not in given and not slot.dispensable:
             if kind == "output":
                 raise UsageError(f'Incorrect setting for output(s) of operator "{op.type}", should set: [{slot.name}].')
-            raise UsageError(f"Input {slot.name} not found for operator {op.type}")
+            raise AssertedError(f"Input {slot.name} not found for operator {op.type}")
         if not slot.duplicable and len(given.get(slot.name, ())) > 1:
             raise UsageError(
                 f"{kind.capitalize()} {slot.name} of operator {op.type} expects only one {kind}, "

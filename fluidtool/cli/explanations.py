@@ -25,6 +25,10 @@ ERRORS = {
         "An invalid argument of the Python API, where Paddle's code asserts.",
         "The message names the argument and what was expected.",
     ),
+    "FT202": Explanation(
+        "A use of something that was closed.",
+        "Make a new one.",
+    ),
     "FT210": Explanation(
         "A feed with a wrong name, rank, data type or LoD, or an input that is not fed.",
         "`fluidtool inspect MODEL` lists the inputs; convert the array (`array.astype('float32')`), give "
@@ -38,6 +42,10 @@ ERRORS = {
         "The program cannot do what is asked: a variable that does not exist, a block out of range, a target "
         "that depends on inputs that are not given.",
         "`fluidtool inspect --vars --ops MODEL` shows what the program has.",
+    ),
+    "FT221": Explanation(
+        "The program has no block with this number.",
+        "`fluidtool inspect --ops MODEL` shows what the program has.",
     ),
     "FT230": Explanation(
         "A Python argument of a type that the API does not accept.",

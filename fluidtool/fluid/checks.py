@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from operator import index
 from typing import Any
 
 from fluidtool.errors import ArgumentTypeError, WrongKindError
@@ -23,6 +24,14 @@ def check_type(input: Any, input_name: str, expected_type: Any, op_name: str, ex
         raise ArgumentTypeError(
             f"The type of '{input_name}' in {op_name} must be {expected_type}, but received {type(input)}. {extra_message}"
         )
+
+
+def declared_sizes(shape: Sequence[int | None], op_name: str) -> list[int]:
+    """A shape whose None are sizes known only at run time, -1; raises ArgumentTypeError for what is not an integer."""
+    try:
+        return [-1 if size is None else index(size) for size in shape]
+    except TypeError:
+        raise ArgumentTypeError(f"'shape' in {op_name} must have integers and None, found {shape!r}") from None
 
 
 def check_dtype(

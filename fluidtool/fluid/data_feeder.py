@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fluidtool.errors import ArgumentTypeError, FeedError
+from fluidtool.errors import ArgumentTypeError, AssertedError, FeedError
 from fluidtool.fluid.framework import default_main_program
 from fluidtool.ir import Program, Variable
 from fluidtool.ir.variable import data_type_name
@@ -79,7 +79,7 @@ class DataFeeder:
         converters = [_Converter(var, self.place) for var in self._variables]
         for sample in iterable:
             if len(sample) != len(converters):
-                raise FeedError(
+                raise AssertedError(
                     f"The number of fields in data ({len(sample)}) does not match len(feed_list) ({len(converters)})"
                 )
             for converter, value in zip(converters, sample, strict=True):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fluidtool import runtime
-from fluidtool.errors import ArgumentTypeError, AssertedError, FeedError, FetchError
+from fluidtool.errors import ArgumentTypeError, AssertedError, ClosedError, FeedError, FetchError
 from fluidtool.fluid.compiler import CompiledProgram
 from fluidtool.fluid.dataset_runs import FetchHandler, run_from_dataset
 from fluidtool.fluid.fetched import fetched_array
@@ -70,12 +70,12 @@ def as_numpy(value: Any) -> Any:
 
 
 def fetch_var(name: str, scope: Scope | None = None, return_numpy: bool = True) -> Any:
-    """The value of a variable of a scope (persistable ones stay there); raises FetchError if it does not exist."""
+    """The value of a variable of a scope (persistable ones stay there); raises AssertedError if it does not exist."""
     if not isinstance(name, str):
         raise ArgumentTypeError(f"fetch_var takes a name, found {type(name).__name__}")
     var = (global_scope() if scope is None else scope).find_var(name)
     if var is None:
-        raise FetchError(
+        raise AssertedError(
             f"Cannot find {name} in scope. Perhaps you need to make the variable persistable by using "
             "var.persistable = True in your program."
         )
@@ -83,6 +83,7 @@ def fetch_var(name: str, scope: Scope | None = None, return_numpy: bool = True) 
 
 
 _fetch_var = fetch_var
+_switch_scope = switch_scope
 
 
 class Executor:
@@ -119,7 +120,7 @@ class Executor:
         Raises FeedError, FetchError, OperatorError.
         """
         if self._closed:
-            raise ArgumentTypeError("Attempted to use a closed Executor; make a new one")
+            raise ClosedError("Attempted to use a closed Executor", hint="make a new one")
         if program is None:
             program = default_main_program()
         if not isinstance(program, (Program, CompiledProgram)):
@@ -201,7 +202,7 @@ class Executor:
         Raises UsageError, UnreadableError for a line that is not a sample, OperatorError.
         """
         if self._closed:
-            raise ArgumentTypeError("Attempted to use a closed Executor; make a new one")
+            raise ClosedError("Attempted to use a closed Executor", hint="make a new one")
         run_from_dataset(
             self._runtime,
             default_main_program() if program is None else program,

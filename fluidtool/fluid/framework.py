@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from random import random
 from typing import Any
 
-from fluidtool.errors import ArgumentTypeError, UsageError
+from fluidtool.errors import ArgumentTypeError, AssertedError, UsageError
 from fluidtool.ir import Block as Block  # noqa: PLC0414 (scripts look for it here)
 from fluidtool.ir import Operator as Operator  # noqa: PLC0414 (scripts look for it here)
 from fluidtool.ir import Parameter as Parameter  # noqa: PLC0414 (scripts look for it here)
@@ -97,7 +97,7 @@ _get_var = get_var
 def name_scope(prefix: str | None = None) -> Iterator[None]:
     """Operators appended within carry `prefix` (numbered if it is used again) in their `op_namescope`."""
     if not prefix:
-        raise UsageError("namescope prefix can not be empty.")
+        raise AssertedError("namescope prefix can not be empty.")
     before = _Current.scopes, _Current.scope_counts
     counts = _Current.scope_counts[-1]
     number = counts[prefix]

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fluidtool.errors import UsageError
+from fluidtool.errors import AssertedError, UsageError
 from fluidtool.fluid.offers import defined_in, refuse_other_names
 from fluidtool.ir import Block, Operator, Variable, unique_name
 from fluidtool.ir.variable import data_type_name
@@ -99,7 +99,7 @@ class UniformInitializer(Initializer):
 
     def __post_init__(self) -> None:
         if self.high < self.low:
-            raise UsageError(f"UniformInitializer needs low <= high, found {self.low} and {self.high}")
+            raise AssertedError(f"UniformInitializer needs low <= high, found {self.low} and {self.high}")
         if (self.diag_num > 0) != (self.diag_step > 0):
             raise UsageError("UniformInitializer needs diag_num and diag_step together")
 

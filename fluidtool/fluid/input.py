@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fluidtool.fluid.checks import check_dtype, check_type, check_variable_and_dtype
+from fluidtool.fluid.checks import check_dtype, check_type, check_variable_and_dtype, declared_sizes
 from fluidtool.fluid.layer_helper import LayerHelper
 from fluidtool.fluid.layers.building import FLOATS, append_simple
 from fluidtool.ir import Variable
@@ -22,7 +22,7 @@ def data(name: str, shape: Sequence[int | None], dtype: Any = "float32", lod_lev
     check_type(shape, "shape", (list, tuple), "data")
     return helper.create_global_variable(
         name=name,
-        shape=[-1 if size is None else size for size in shape],
+        shape=declared_sizes(shape, "data"),
         dtype=dtype,
         type=VarType.LOD_TENSOR,
         stop_gradient=True,

@@ -12,6 +12,7 @@ import numpy as np
 
 from fluidtool.errors import (
     ArgumentTypeError,
+    AssertedError,
     ModelNotFoundError,
     ParameterFileError,
     ProgramError,
@@ -23,8 +24,8 @@ from fluidtool.fluid import distributed_saving
 from fluidtool.fluid.executor import Executor, global_scope
 from fluidtool.fluid.framework import default_main_program
 from fluidtool.fluid.offers import defined_in, refuse_other_names
-from fluidtool.fluid.reader import DataLoader, PyReader, default_collate_fn  # noqa: F401 (offered here, too)
-from fluidtool.fluid.reader_decorators import (  # noqa: F401 (offered here, too)
+from fluidtool.fluid.reader import DataLoader, PyReader, default_collate_fn
+from fluidtool.fluid.reader_decorators import (
     ComposeNotAligned,
     batch,
     buffered,
@@ -380,7 +381,7 @@ def _program_file(folder: Path, model_filename: str | None) -> Program:
 def get_parameter_value(para: Parameter, executor: Executor | None = None) -> np.ndarray[Any, Any]:
     """The value of a parameter in the global scope."""
     if not is_parameter(para):
-        raise ArgumentTypeError(f"get_parameter_value takes a Parameter, found {para!r}")
+        raise AssertedError(f"get_parameter_value takes a Parameter, found {para!r}")
     return np.array(_value(para.name))
 
 
@@ -396,7 +397,7 @@ def get_parameter_value_by_name(
 def save(program: Program, model_path: str) -> None:
     """Write `<path>.pdparams` (parameters), `.pdopt` (other persistable variables) and `.pdmodel` (the program)."""
     if not os.path.basename(model_path):
-        raise UsageError(
+        raise AssertedError(
             "The input model_path MUST be format of dirname/filename [dirname\\filename in Windows system], "
             "but received model_path is empty string."
         )
@@ -521,4 +522,34 @@ def _bytes(path: str) -> bytes:
     return read_file(path)
 
 
+__all__ = [  # of `from paddle.fluid.io import *`
+    "ComposeNotAligned",
+    "DataLoader",
+    "PyReader",
+    "batch",
+    "buffered",
+    "cache",
+    "chain",
+    "compose",
+    "default_collate_fn",
+    "firstn",
+    "get_program_parameter",
+    "get_program_persistable_vars",
+    "load",
+    "load_inference_model",
+    "load_params",
+    "load_persistables",
+    "load_program_state",
+    "load_vars",
+    "map_readers",
+    "multiprocess_reader",
+    "save",
+    "save_inference_model",
+    "save_params",
+    "save_persistables",
+    "save_vars",
+    "set_program_state",
+    "shuffle",
+    "xmap_readers",
+]
 __getattr__ = refuse_other_names("paddle.fluid.io", defined_in(globals()))

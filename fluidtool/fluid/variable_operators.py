@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fluidtool.errors import UsageError
+from fluidtool.errors import AssertedError
 from fluidtool.ir import Block, Variable, unique_name
 from fluidtool.proto.enums import VarType
 
@@ -90,7 +90,7 @@ def _binary(op_type: str, reverse: bool, scalar: Scalar | None, result: VarType 
         divides_integers = op_type == "elementwise_div" and self.dtype in INTEGERS
         if scalar is not None and isinstance(other, (int, float)) and not divides_integers:
             if self.dtype in INTEGERS and other != int(other):
-                raise UsageError(f"float value {other} cannot convert to integer")
+                raise AssertedError(f"float value {other} cannot convert to integer")
             return _scaled(self, *scalar(float(other)))
         left, right = self, other if isinstance(other, Variable) else _filled(self, other, reverse)
         if left.dtype != right.dtype:

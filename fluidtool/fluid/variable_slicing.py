@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fluidtool.errors import UsageError
+from fluidtool.errors import ArgumentTypeError, AssertedError
 from fluidtool.ir import Block, Variable, unique_name
 from fluidtool.proto.enums import VarType
 from fluidtool.records import dataclass
@@ -43,7 +43,9 @@ def sliced(var: Variable, item: Any) -> Variable:
             cuts.append(_Cut(axis, part.start or 0, end, 1 if part.step is None else part.step))
         elif part.step is not None:
             if part.step != -1:
-                raise UsageError(f"a slice without bounds must have step -1, found {part.step}; write [0::{part.step}]")
+                raise AssertedError(
+                    f"a slice without bounds must have step -1, found {part.step}; write [0::{part.step}]"
+                )
             reversed_axes.append(axis)
     out = _append_slice(var, cuts) if cuts else var
     return _append_reverse(var, out, reversed_axes) if reversed_axes else out
@@ -53,7 +55,9 @@ def _index(block: Block, axis: int, position: Any) -> _Cut:
     if isinstance(position, int):
         return _Cut(axis, position, TO_THE_END if position == -1 else position + 1, is_index=True)
     if not isinstance(position, Variable):
-        raise UsageError(f"a Variable is indexed by numbers, slices and Variables, found {type(position).__name__}")
+        raise ArgumentTypeError(
+            f"a Variable is indexed by numbers, slices and Variables, found {type(position).__name__}"
+        )
     one, end = _number(block, 1), block.create_var(dtype="int32")
     block.append_op(type="elementwise_add", inputs={"X": position, "Y": one}, outputs={"Out": end}, attrs={"axis": -1})
     return _Cut(axis, position, end, is_index=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from fluidtool.errors import ArgumentTypeError, ProgramError, WrongKindError
+from fluidtool.errors import ArgumentTypeError, NoBlockError, WrongKindError
 from fluidtool.html_table import html_table
 from fluidtool.ir.block import Block
 from fluidtool.ir.operator import Operator
@@ -113,9 +113,9 @@ class Program:
         return self.blocks[0]
 
     def block(self, index: int) -> Block:
-        """The block of this index; raises ProgramError when there is none."""
+        """The block of this index; raises NoBlockError when there is none."""
         if not 0 <= index < len(self.blocks):
-            raise ProgramError(
+            raise NoBlockError(
                 f"the program has no block {index}: it has {len(self.blocks)} (0 to {len(self.blocks) - 1})"
             )
         return self.blocks[index]

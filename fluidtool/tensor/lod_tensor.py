@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from operator import index
 from typing import Any
 
 import numpy as np
 
-from fluidtool.errors import LoDError, OperatorError, UninitializedError
+from fluidtool.errors import ArgumentTypeError, LoDError, OperatorError, UninitializedError
 from fluidtool.proto.enums import VarType
 from fluidtool.shapes import shape_text
 from fluidtool.tensor.data_types import numpy_dtype, var_type_of
@@ -194,8 +195,12 @@ class LoDTensor:
         return offsets_to_lengths(self.offsets)
 
     def set_recursive_sequence_lengths(self, lengths: Sequence[Sequence[int]]) -> None:
-        """Set the LoD from lengths; raises LoDError when it cannot describe this tensor."""
-        if any(int(length) < 0 for level in lengths for length in level):
+        """Set the LoD from lengths; raises LoDError when it cannot describe this tensor, ArgumentTypeError for no integers."""
+        try:
+            negative = any(index(length) < 0 for level in lengths for length in level)
+        except TypeError:
+            raise ArgumentTypeError(f"sequence lengths must be lists of integers, found {lengths!r}") from None
+        if negative:
             raise LoDError(f"sequence lengths must not be negative, found {[list(level) for level in lengths]}")
         self.set_lod(lengths_to_offsets(lengths))
 

@@ -67,7 +67,6 @@ def y(*shape: int, dtype: str = "float32") -> Any:
         (lambda: fluid.optimizer.SGD(1), "learning rate should be float or Variable"),
         (lambda: fluid.optimizer.SGD(0.1, regularization=3), "'regularization' should be an L1Decay, L2Decay"),
         (lambda: fluid.optimizer.SGD(0.1, grad_clip=3), "'grad_clip' should be an instance of GradientClipBase"),
-        (lambda: fluid.optimizer.SGD(0.1).minimize("loss"), "The loss should be an Variable"),
         (lambda: fluid.Executor(3), "a place is a CPUPlace, a CUDAPlace or a text such as 'cpu', found int"),
         (lambda: fluid.Executor(CPU).run(program=3), "requires Program as its Parameter"),
         (lambda: fluid.Executor(CPU).run(feed=[1]), "feed requires dict as its Parameter"),
@@ -299,6 +298,69 @@ def test_a_malformed_program_does_not_run() -> None:
 def test_a_malformed_program_is_not_transpiled() -> None:
     transpiler = fluid.transpiler.InferenceTranspiler()
     refused(lambda: transpiler.transpile(malformed(), CPU), RuntimeError, MALFORMED)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: fluid.optimizer.SGD(0.1).minimize("loss"), "The loss should be an Variable"),
+        (lambda: fluid.optimizer.SGD(0.1).minimize(x(3)), "The loss.shape should be"),
+        (lambda: fluid.name_scope("").__enter__(), "namescope prefix can not be empty"),
+        (lambda: layers.reshape(x(3, 4), [-1, -1]), "Only one dimension value of 'shape' in reshape can be -1"),
+        (lambda: layers.split(x(3, 4), 3, dim=1), "must be evenly divisible"),
+        (lambda: layers.pad2d(x(1, 2, 3, 4), mode="around"), "mode should be one of constant, reflect, edge"),
+        (lambda: x(3, dtype="int32") + 1.5, "float value 1.5 cannot convert to integer"),
+        (lambda: fluid.initializer.Uniform(1.0, 0.0), "low <= high, found 1.0 and 0.0"),
+        (lambda: fluid.save(fluid.default_main_program(), "folder/"), "MUST be format of dirname/filename"),
+        (lambda: fluid.io.get_parameter_value(x(3)), "takes a Parameter"),
+        (lambda: fluid.executor._fetch_var("nothing"), "Cannot find nothing in scope"),
+        (lambda: fluid.DataFeeder([x(3), x(3, name="y")], CPU).feed([(1,)]), r"fields in data \(1\) does not match"),
+        (lambda: append("relu", inputs={"Z": x(3)}), "operator relu has no input 'Z'"),
+        (lambda: append("relu", inputs={}), "Input X not found for operator relu"),
+    ],
+)
+def test_what_paddle_asserts(call: Callable[[], Any], message: str) -> None:
+    refused(call, AssertionError, message)
+
+
+def append(op_type: str, **arguments: Any) -> Any:
+    block = fluid.default_main_program().global_block()
+    return block.append_op(type=op_type, outputs={"Out": block.create_var(name="out")}, **arguments)
+
+
+def test_what_no_memory_can_hold_is_a_memory_error() -> None:
+    out = layers.range(0, 1 << 60, 1, "int64")
+    refused(lambda: run({}, out), MemoryError, r"operator range needs more memory than is available: \S.*\S \[block 0")
+
+
+def test_a_closed_executor_is_a_runtime_error() -> None:
+    exe = fluid.Executor(CPU)
+    exe.close()
+    refused(exe.run, RuntimeError, "Attempted to use a closed Executor")
+
+
+def test_a_block_that_is_not_there_is_an_index_error() -> None:
+    refused(lambda: fluid.Program().block(1), IndexError, "no block 1: it has 1")
+
+
+@pytest.mark.parametrize("declare", [fluid.data, layers.data])
+@pytest.mark.parametrize("size", ["a", 1.5])
+def test_a_declared_size_is_an_integer(declare: Callable[..., Any], size: Any) -> None:
+    refused(lambda: declare("input", [None, size]), TypeError, f"integers and None, found .*{size}")
+
+
+@pytest.mark.parametrize("lengths", ["ab", [[1.0, 2.0]], [1, 2], 3])
+def test_lengths_of_sequences_are_lists_of_integers(lengths: Any) -> None:
+    tensor = fluid.LoDTensor()
+    tensor.set(np.zeros((3, 1)), CPU)
+    refused(lambda: tensor.set_recursive_sequence_lengths(lengths), TypeError, "must be lists of integers, found")
+
+
+def test_a_fetch_of_what_nothing_computes_suggests_other_names() -> None:
+    x(3, name="image")
+    with pytest.raises(FluidError) as caught:
+        fluid.Executor(CPU).run(fetch_list=["image"])
+    assert "did you mean" not in str(caught.value)
 
 
 def test_what_paddle_asserts_of_sequences() -> None:

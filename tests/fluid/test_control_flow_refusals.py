@@ -262,8 +262,14 @@ def test_variables_are_not_iterated_over() -> None:
 
 
 @pytest.mark.parametrize(
-    ("item", "text"), [("a", "found str"), (np.zeros(2), "found ndarray"), (slice(None, None, 2), "found 2")]
+    ("item", "text"),
+    [("a", "found str"), (np.zeros(2), "found ndarray"), (None, "found NoneType"), (..., "found ellipsis")],
 )
 def test_other_items_do_not_index(item: Any, text: str) -> None:
-    with pytest.raises(ValueError, match=text):
+    with pytest.raises(TypeError, match=text):
         several()[item]
+
+
+def test_a_slice_without_bounds_has_no_step_but_minus_1() -> None:
+    with pytest.raises(AssertionError, match="found 2"):
+        several()[::2]

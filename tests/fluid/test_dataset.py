@@ -435,7 +435,7 @@ def test_running_needs_a_program(tmp_path: Path) -> None:
 def test_a_closed_executor_does_not_run(tmp_path: Path) -> None:
     executor = fluid.Executor(CPU)
     executor.close()
-    with pytest.raises(ArgumentTypeError, match="closed Executor"):
+    with pytest.raises(RuntimeError, match="closed Executor"):
         executor.train_from_dataset(fluid.default_main_program(), make(tmp_path))
 
 

@@ -30,6 +30,18 @@ def test_io_offers_what_makes_readers_from_readers(name: str) -> None:
     assert getattr(fluid.io, name) is getattr(reader_decorators, name)
 
 
+def test_all_names_of_io_are_imported_by_a_star() -> None:
+    names: dict[str, object] = {}
+    exec("from fluidtool.fluid.io import *", names)
+    assert {*READER_NAMES, "DataLoader", "PyReader", "save_inference_model", "set_program_state"} <= names.keys()
+    assert not {"get_parameter_value", "np", "os"} & names.keys()
+
+
+def test_the_executor_offers_what_scripts_take_from_it() -> None:
+    assert fluid.executor._fetch_var is fluid.fetch_var
+    assert fluid.executor._switch_scope is fluid.switch_scope
+
+
 def test_fluid_offers_the_feeder_and_the_gradients() -> None:
     assert fluid.DataFeeder is DataFeeder
     assert fluid.append_backward is append_backward

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fluidtool.errors import ArgumentTypeError, UsageError
+from fluidtool.errors import ArgumentTypeError, AssertedError, UsageError
 from fluidtool.fluid.checks import check_dtype, check_type, check_variable_and_dtype
 from fluidtool.fluid.initializer import Constant
 from fluidtool.fluid.layer_helper import LayerHelper
@@ -323,7 +323,7 @@ def pad2d(
         attrs["paddings"] = list(paddings)
     helper = LayerHelper("pad2d", name=name)
     if mode not in ("reflect", "edge", "constant"):
-        raise UsageError(f"mode should be one of constant, reflect, edge, found {mode!r}")
+        raise AssertedError(f"mode should be one of constant, reflect, edge, found {mode!r}")
     return append_simple(helper, "pad2d", inputs, attrs, dtype=input.dtype)
 
 

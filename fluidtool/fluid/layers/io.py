@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fluidtool.fluid.checks import check_type
+from fluidtool.fluid.checks import check_type, declared_sizes
 from fluidtool.fluid.layer_helper import LayerHelper
 from fluidtool.ir import Variable
 from fluidtool.proto.enums import VarType
@@ -24,7 +24,7 @@ def data(
     helper = LayerHelper("data", name=name)
     check_type(name, "name", (bytes, str), "data")
     check_type(shape, "shape", (list, tuple), "data")
-    sizes = [-1 if size is None else int(size) for size in shape]
+    sizes = declared_sizes(shape, "data")
     if append_batch_size and all(size >= 0 for size in sizes):
         sizes = [-1, *sizes]
     return helper.create_global_variable(

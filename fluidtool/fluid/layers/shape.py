@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fluidtool.errors import ArgumentTypeError, UsageError
+from fluidtool.errors import ArgumentTypeError, AssertedError, UsageError
 from fluidtool.fluid.checks import check_type, check_variable_and_dtype
 from fluidtool.fluid.layer_helper import LayerHelper
 from fluidtool.fluid.layers.building import FLOATS, append_simple
@@ -88,7 +88,7 @@ def _check_new_shape(x: Variable, shape: Mixed) -> None:
             continue
         if size == -1:
             if unknown is not None:
-                raise UsageError(
+                raise AssertedError(
                     f"Only one dimension value of 'shape' in reshape can be -1. But received shape[{index}] is also -1."
                 )
             unknown = index
@@ -274,7 +274,7 @@ def _check_parts(count: int, size: int) -> None:
     if count <= 1:
         raise UsageError(f"num_or_sections must be more than 1, found {count}")
     if size > 0 and size % count:
-        raise UsageError(
+        raise AssertedError(
             "The input's size along the split dimension must be evenly divisible by Attr(num_or_sections). "
             f"But {count} is not evenly divisible by {size}. "
         )

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, cast
 
-from fluidtool.errors import ArgumentTypeError, ProgramError, UsageError
+from fluidtool.errors import ArgumentTypeError, AssertedError, ProgramError, UsageError
 from fluidtool.fluid.clip import GradientClipBase, append_gradient_clip_ops, error_clip_callback
 from fluidtool.fluid.framework import default_main_program, device_guard, name_scope, program_guard
 from fluidtool.fluid.initializer import Constant
@@ -140,7 +140,7 @@ class Optimizer:
     ) -> tuple[list[Operator], list[ParamGrad]]:
         """Append gradients and updates for `loss`; returns the appended operators and (parameter, gradient) pairs."""
         if not isinstance(loss, Variable):
-            raise ArgumentTypeError(f"The loss should be an Variable, found {type(loss).__name__}")
+            raise AssertedError(f"The loss should be an Variable, found {type(loss).__name__}")
         params_grads = self.backward(loss, startup_program, parameter_list or self._parameter_list, no_grad_set)
         return self.apply_optimize(loss, startup_program, params_grads), params_grads
 
@@ -154,7 +154,7 @@ class Optimizer:
     ) -> list[ParamGrad]:
         """Append the gradients of `loss`; raises UsageError if it is not a scalar."""
         if tuple(loss.shape) != (1,):
-            raise UsageError(
+            raise AssertedError(
                 f"The loss.shape should be (1L,), but the current loss.shape is {shape_text(loss.shape)}. Maybe that you should "
                 "call fluid.layers.mean to process the current loss."
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from fluidtool.errors import ArgumentTypeError, UnsupportedOperatorError, UsageError
+from fluidtool.errors import ArgumentTypeError, AssertedError, UnsupportedOperatorError, UsageError
 from fluidtool.fluid import layers
 from fluidtool.fluid.framework import default_startup_program, program_guard
 from fluidtool.fluid.optimizer.base import Optimizer, ParamGrad
@@ -66,7 +66,7 @@ class RecomputeOptimizer(Optimizer):
     ) -> tuple[list[Operator], list[ParamGrad]]:
         """Append gradients and updates for `loss`; raises UsageError before `_set_checkpoints`."""
         if not isinstance(loss, Variable):
-            raise ArgumentTypeError(f"The loss should be an Variable, found {type(loss).__name__}")
+            raise AssertedError(f"The loss should be an Variable, found {type(loss).__name__}")
         if self._checkpoints is None:
             raise UsageError("You should call _set_checkpoints first")
         pairs = self.backward(loss, startup_program, parameter_list, no_grad_set)
