@@ -31,7 +31,7 @@ def softplus(ctx: OpContext, x: Any) -> Any:
     lod="X",
 )
 def sigmoid_cross_entropy_with_logits(ctx: OpContext, X: Any, Label: Any, *, normalize: bool, ignore_index: int) -> Any:
-    """Out = max(x, 0) - x * label + log(1 + exp(-|x|)), 0 where label is ignore_index.
+    """Out = max(x, 0) - x * label + log(1 + exp(-|x|)), 0 where label, cut to an integer, is ignore_index.
 
     pos_weight, of the same shape, multiplies the logarithm (Paddle 2.6.2). normalize divides by the number of labels that
     are not ignored; without any, the result is NaN (Paddle 1.8.5 sigmoid_cross_entropy_with_logits_op.h).
@@ -47,7 +47,7 @@ def sigmoid_cross_entropy_with_logits(ctx: OpContext, X: Any, Label: Any, *, nor
 
 
 def _counted(ctx: OpContext, values: Any, Label: Any, normalize: bool, ignore_index: int) -> Any:
-    out = ctx.xp.where(Label == ignore_index, values.dtype.type(0), values)
+    out = ctx.xp.where(ctx.xp.trunc(Label) == ignore_index, values.dtype.type(0), values)
     if normalize:
         out /= (abs(Label - ignore_index) > 1e-6).sum().astype(out.dtype)
     return out

@@ -167,6 +167,16 @@ def test_refusals_name_the_operator_and_what_is_wrong(
         run_op(op, inputs, attrs)
 
 
+def test_a_label_that_is_ignored_is_compared_as_an_integer() -> None:
+    # Numbers of Paddle 1.8.5, which cuts labels to integers there, but counts those that are not exactly ignore_index.
+    x, label = np.full((1, 5), 0.5, np.float32), np.float32([[0.3, -0.7, 0, 1.2, -1]])
+    inputs, attrs = {"X": x, "Label": label}, {"ignore_index": 0}
+    out = run_op("sigmoid_cross_entropy_with_logits", inputs, attrs)["Out"].numpy()
+    np.testing.assert_allclose(out, [[0, 0, 0, 0.374077, 1.474077]], rtol=1e-5)
+    shared = run_op("sigmoid_cross_entropy_with_logits", inputs, attrs | {"normalize": True})["Out"].numpy()
+    np.testing.assert_allclose(shared, out / 4, rtol=1e-6)
+
+
 def test_weights_of_positives_multiply_the_logarithm() -> None:
     # Numbers of Paddle 2.6.2.
     x, label, weight = np.float32([[-1, 0, 2]]), np.float32([[0, 0.5, 1]]), np.float32([[2, 3, 4]])

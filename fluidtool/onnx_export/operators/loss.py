@@ -59,10 +59,10 @@ def bce_loss(g: Graph, op: Operation) -> Value:
 def sigmoid_cross_entropy(g: Graph, op: Operation) -> Value:
     x, label, ignored = op["X"], op["Label"], op.attr("ignore_index")
     loss = x.apply("Relu") - x * label + ((-x.apply("Abs")).apply("Exp") + 1).apply("Log")
-    counts = (label - ignored).apply("Abs") > 1e-5
-    loss = g.where(counts, loss, 0)
+    loss = g.where(label.cast(np.int64).equals(ignored), 0, loss)
     if not op.attr("normalize"):
         return loss
+    counts = (label - ignored).apply("Abs") > 1e-5
     return loss / g.maximum(counts.cast(x.dtype).sum(), 1e-5)
 
 

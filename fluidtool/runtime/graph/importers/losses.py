@@ -125,6 +125,6 @@ def check_sigmoid_cross_entropy(op: Operator, attrs: Attrs, x: Value, labels: Va
 def _sigmoid_cross_entropy(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     x, labels = r.get(op, "X"), r.get(op, "Label")
     check_sigmoid_cross_entropy(op, attrs, x, labels)
-    text = f"(b == {int(attrs['ignore_index'])}.0f ? 0.0f : {SIGMOID_CROSS_ENTROPY})"
+    text = f"(truncf(b) == {int(attrs['ignore_index'])}.0f ? 0.0f : {SIGMOID_CROSS_ENTROPY})"
     shapes = (x.shape, x.shape)
     r.add("formula", [x, labels], op, "Out", x.shape, text=text, shapes=shapes, counts_columns=False)
