@@ -8,7 +8,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 
-class _Named(IntEnum):
+class NamedInteger(IntEnum):
     """Integers that print as those of Paddle do: 'VarType.FP32'. In a format string with digits they are numbers."""
 
     def __str__(self) -> str:
@@ -20,7 +20,7 @@ class _Named(IntEnum):
         return format(int(self), spec) if spec else str(self)
 
 
-class AttrType(_Named):
+class AttrType(NamedInteger):
     """Type of an operator attribute (`OpDesc.Attr.type`)."""
 
     INT = 0
@@ -47,7 +47,7 @@ VARIABLES = frozenset({AttrType.VAR, AttrType.VARS})
 """Types of attributes that name variables, whose values count when the operator runs (Paddle 2.5 and later)."""
 
 
-class VarType(_Named):
+class VarType(NamedInteger):
     """Data types (BOOL … COMPLEX128) and kinds of variables (LOD_TENSOR …) share one enumeration in the format."""
 
     BOOL = 0

@@ -23,7 +23,7 @@ def calc_gradient(
 ) -> Variable | list[Variable | None] | None:
     """`gradients`, with a single result unpacked."""
     found = gradients(targets, inputs, target_gradients, no_grad_set)
-    return found[0] if len(found) == 1 else found
+    return found if len(found) > 1 else next(iter(found), None)
 
 
 def _append_grad_suffix_(name: str) -> str:

@@ -11,7 +11,14 @@ import numpy as np
 
 from fluidtool import locks, runtime
 from fluidtool.distribute.collective.engines import joins_graphs
-from fluidtool.errors import ArgumentTypeError, FeedError, UnsupportedOperatorError, UsageError, WrongKindError
+from fluidtool.errors import (
+    ArgumentTypeError,
+    AssertedError,
+    FeedError,
+    UnsupportedOperatorError,
+    UsageError,
+    WrongKindError,
+)
 from fluidtool.fluid.flags import bucket_bytes
 from fluidtool.fluid.ir_graph import Graph
 from fluidtool.fluid.places import as_place, cpu_places, cuda_places
@@ -67,7 +74,7 @@ class CompiledProgram:
         Raises UsageError if called twice or without the loss of a training program.
         """
         if self._is_data_parallel:
-            raise UsageError("Already compiled with parallel, cannot be recompiled.")
+            raise AssertedError("Already compiled with parallel, cannot be recompiled.")
         if loss_name is None and self._trains():
             raise UsageError(
                 "The loss name of CompiledProgram is None. The loss name should be set if CompiledProgram contains "

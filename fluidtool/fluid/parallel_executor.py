@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fluidtool.errors import ArgumentTypeError, UsageError
+from fluidtool.errors import AssertedError, UsageError
 from fluidtool.fluid.compiler import CompiledProgram
 from fluidtool.fluid.executor import Executor, global_scope
 from fluidtool.fluid.framework import default_main_program
@@ -42,7 +42,7 @@ class ParallelExecutor:
                 f"Setting {', '.join(kwargs)} by constructor is deprecated. Use BuildStrategy and ExecutionStrategy."
             )
         if share_vars_from is not None and not isinstance(share_vars_from, ParallelExecutor):
-            raise ArgumentTypeError(
+            raise AssertedError(
                 f"The share_vars_from should be ParallelExecutor, found {type(share_vars_from).__name__}."
             )
         build_strategy = build_strategy or BuildStrategy()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
 from typing import Any, ClassVar
 
 from fluidtool.errors import ArgumentTypeError
+from fluidtool.proto.enums import NamedInteger
 
 
 class Strategy:
@@ -54,7 +54,7 @@ def _fits(value: Any, expected: type) -> bool:
     return isinstance(value, expected)
 
 
-class ReduceStrategy(IntEnum):
+class ReduceStrategy(NamedInteger):
     """How gradients are combined, with the same results.
 
     With Reduce, CPU devices share what forward operators keep (the counts of `auc`, the averages of batch_norm), as in
@@ -65,7 +65,7 @@ class ReduceStrategy(IntEnum):
     Reduce = 1
 
 
-class GradientScaleStrategy(IntEnum):
+class GradientScaleStrategy(NamedInteger):
     """The initial gradient on every device: 1/devices, 1, or one that the user feeds."""
 
     CoeffNumDevice = 0

@@ -315,6 +315,8 @@ def test_a_malformed_program_is_not_transpiled() -> None:
         (lambda: fluid.io.get_parameter_value(x(3)), "takes a Parameter"),
         (lambda: fluid.executor._fetch_var("nothing"), "Cannot find nothing in scope"),
         (lambda: fluid.DataFeeder([x(3), x(3, name="y")], CPU).feed([(1,)]), r"fields in data \(1\) does not match"),
+        (lambda: layers.expand(x(3, 4), [0, 1]), "Each element given in expand_times must not be negative"),
+        (lambda: fluid.ParallelExecutor(False, share_vars_from=3), "share_vars_from should be ParallelExecutor"),
         (lambda: append("relu", inputs={"Z": x(3)}), "operator relu has no input 'Z'"),
         (lambda: append("relu", inputs={}), "Input X not found for operator relu"),
     ],
@@ -396,3 +398,12 @@ def test_callbacks_of_append_backward_are_a_list() -> None:
 def test_a_data_type_that_fluid_never_had() -> None:
     with fluid.program_guard(fluid.Program(), fluid.Program()), pytest.raises(ValueError, match="complex128"):
         fluid.layers.create_global_var([1], 2.0, "complex128")
+
+
+def test_a_single_input_without_a_gradient_has_none() -> None:
+    x, y = fluid.data("x", [2]), fluid.data("y", [2])
+    x.stop_gradient = False
+    loss = layers.mean(x * 2.0)
+    assert fluid.gradients(loss, y) == [] and fluid.backward.calc_gradient(loss, y) is None
+    with_one = fluid.gradients(loss, [x, y])
+    assert with_one[0].name.startswith("x@GRAD") and with_one[1] is None

@@ -99,7 +99,7 @@ def test_broadcasting_gives_every_device_the_first_ones_statistics() -> None:
 
 
 def test_sharing_needs_a_parallel_executor() -> None:
-    with pytest.raises(TypeError, match="The share_vars_from should be ParallelExecutor, found int"):
+    with pytest.raises(AssertionError, match="The share_vars_from should be ParallelExecutor, found int"):
         fluid.ParallelExecutor(False, main_program=network()[1], share_vars_from=3)  # type: ignore[arg-type]
 
 

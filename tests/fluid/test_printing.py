@@ -60,5 +60,11 @@ def test_types_print_by_name_and_are_numbers_in_formats_for_numbers(kind: VarTyp
     assert f"{kind:2d}" == f"{int(kind):2}"
 
 
+def test_strategies_print_by_name() -> None:
+    strategy = fluid.BuildStrategy()
+    assert str(strategy.reduce_strategy) == "ReduceStrategy.AllReduce"
+    assert str(strategy.gradient_scale_strategy) == "GradientScaleStrategy.CoeffNumDevice"
+
+
 def test_a_variable_has_the_type_that_paddle_prints(program: Program) -> None:
     assert f"{program.global_block().var('x').dtype}" == "VarType.FP32"

@@ -352,7 +352,7 @@ def expand(x: Variable, expand_times: Mixed | Variable, name: str | None = None)
         inputs["ExpandTimes"] = expand_times
     else:
         if any(not isinstance(times, Variable) and times <= 0 for times in expand_times):
-            raise UsageError("Each element given in expand_times must not be negative.")
+            raise AssertedError("Each element given in expand_times must not be negative.")
         attrs["expand_times"] = known(expand_times)
         if has_tensors(expand_times):
             inputs["expand_times_tensor"] = number_tensors(helper, expand_times)

@@ -23,7 +23,8 @@ def gradients(
     target_gradients: Variable | Sequence[Variable | None] | None = None,
     no_grad_set: Iterable[Variable | str] | None = None,
 ) -> list[Variable | None]:
-    """Append the gradient of `targets` by `inputs` and return its variables (None where there is none).
+    """Append the gradient of `targets` by `inputs` and return its variables (None where there is none; [] for a single
+    input without one, as Paddle's).
 
     target_gradients: the gradients of the targets themselves (default: ones, which for several targets add up).
     """
@@ -49,7 +50,8 @@ def gradients(
     origins = with_new_names(backward.origins, rename_existing(block, start, renames))
     declared = declare(block, start, origins)
     program.touch()
-    return [_gradient_of(var, declared) for var in input_list]
+    found = [_gradient_of(var, declared) for var in input_list]
+    return [] if len(found) == 1 and found[0] is None else found
 
 
 def _given_gradients(given: Variable | Sequence[Variable | None] | None, count: int) -> list[Variable | None]:
