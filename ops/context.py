@@ -15,23 +15,12 @@ from fluidtool.errors import OperatorError, UninitializedError
 from fluidtool.ir.operator import Operator
 from fluidtool.ops.registry import OpInfo
 from fluidtool.ops.schema import FRAMEWORK_ATTRS
-from fluidtool.proto.enums import AttrType, VarType
+from fluidtool.proto.enums import VarType
 from fluidtool.records import dataclass
 from fluidtool.tensor import LoDTensor, Place, numpy_dtype
 from fluidtool.tensor.lod import LoD
 
-MULTIPLE_ATTRIBUTES = frozenset(
-    {AttrType.INTS, AttrType.FLOATS, AttrType.STRINGS, AttrType.BOOLEANS, AttrType.LONGS, AttrType.BLOCKS}
-)
-
 T = TypeVar("T")
-
-
-class Holder(Protocol):
-    """A variable of a scope: a name and its current value."""
-
-    name: str
-    value: Any
 
 
 class ScopeLike(Protocol):

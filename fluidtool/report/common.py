@@ -7,7 +7,6 @@ from typing import Annotated, Literal, NotRequired, TypedDict
 
 NotFinite = Literal["NaN", "Infinity", "-Infinity"]
 Number = float | NotFinite
-Integer = int | NotFinite
 
 
 class Location(TypedDict):

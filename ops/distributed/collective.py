@@ -57,12 +57,12 @@ def _all_reduce(reduction: str) -> OpInfo:
     return _one_to_one(f"c_allreduce_{reduction}", RING, kernel)
 
 
-def _reduce(reduction: str) -> OpInfo:
+def _reduce(reduction: str) -> None:
     def kernel(ctx: OpContext, X: Any, *, root_id: int) -> Any:
         """Out = the reduction of the X of all ranks on rank root_id, X on the others (Paddle 2.0 c_reduce_op.h)."""
         return _ring(ctx, X).reduce(X, root_id, reduction)
 
-    return _one_to_one(f"c_reduce_{reduction}", RING | {"root_id": 0}, kernel)
+    _one_to_one(f"c_reduce_{reduction}", RING | {"root_id": 0}, kernel)
 
 
 def _one_to_one(type: str, attrs: dict[str, Any], kernel: Callable[..., Any]) -> OpInfo:
@@ -72,7 +72,8 @@ def _one_to_one(type: str, attrs: dict[str, Any], kernel: Callable[..., Any]) ->
 
 
 ALL_REDUCES = {reduction: _all_reduce(reduction) for reduction in REDUCTIONS}
-REDUCES = {reduction: _reduce(reduction) for reduction in REDUCTIONS}
+for each in REDUCTIONS:
+    _reduce(each)
 
 
 @ALL_REDUCES["sum"].grad_maker

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fluidtool.io.inference import add_feed_fetch
 from fluidtool.ir import Operator, Program
 from fluidtool.onnx_export.exporter import Exported, export
 from fluidtool.onnx_export.messages import write_model
@@ -87,11 +86,6 @@ class OneOperator:
             scope.var(name).value = value
         values = Executor(engine="numpy").run(self.program, dict(self.feed), self.fetches, scope)
         return [value.numpy() for value in values]
-
-    def with_feeds(self) -> Program:
-        """The program with feed and fetch operators, as a file has it."""
-        add_feed_fetch(self.program, list(self.feed), self.fetches)
-        return self.program
 
 
 def run_onnx(exported: Exported, feed: Mapping[str, Any], fetches: Sequence[str]) -> list[Array]:

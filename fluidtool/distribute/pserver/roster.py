@@ -85,10 +85,6 @@ class Roster:
             self._last = self.clock()
         return trainer
 
-    def has_completed(self, trainer: int) -> bool:
-        """Whether a trainer is finished."""
-        return trainer in self._completed
-
     @property
     def finished(self) -> list[int]:
         """The trainers that are finished."""

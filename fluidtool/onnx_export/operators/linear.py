@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from math import prod
-
 import numpy as np
 
 from fluidtool.onnx_export import ragged
@@ -211,8 +209,3 @@ def row_conv(g: Graph, op: Operation) -> Value:
     if inside is not None:
         return ragged.packed(g, out, inside)
     return out if op["X"].rank == 3 else out.squeeze(0)
-
-
-def count_of(x: Value) -> int:
-    """How many numbers it has."""
-    return prod(x.static())

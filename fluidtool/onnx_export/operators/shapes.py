@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fluidtool.onnx_export.graph import BOOL, INT64, Graph, Value
+from fluidtool.onnx_export.graph import BOOL, Graph, Value
 from fluidtool.onnx_export.items import Items
 from fluidtool.onnx_export.operation import Operation
 from fluidtool.onnx_export.operators.convolution import back, first
@@ -410,8 +410,3 @@ def roll(g: Graph, op: Operation) -> Value:
             start = g.vector([size]) - g.binary("Mod", g.vector([shift]), g.maximum(g.vector([size]), 1))
         whole = g.concat([whole.part(axis, start), whole.part(axis, 0, start)], axis)
     return whole.reshape(x.sizes()) if not axes else whole.shaped(x.shape)
-
-
-def vector_of(g: Graph, values: object) -> Value:
-    """Whole numbers as a constant."""
-    return g.constant(values, INT64)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
-from operator import is_
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakValueDictionary, ref
 
@@ -74,14 +73,6 @@ class PackedConstants:
         self._ranges = sorted(found for found in ranges if found[1])
         self._starts = [start for start, *_ in self._ranges]
         self._digests: dict[Any, tuple[ref[Any], bytes]] = {}
-
-    def are_from(self, parameters: Sequence[NDArray[Any]]) -> bool:
-        """Whether these are the very arrays that are packed here."""
-        mine = self.parameters
-        same = mine is parameters or (len(mine) == len(parameters) and all(map(is_, mine, parameters)))
-        if same:
-            self.parameters = tuple(parameters)  # the next check finds the same tuple
-        return same
 
     def get(
         self, size: int, packings: Sequence[Packing], make: Callable[[], NDArray[np.float32]]
