@@ -109,7 +109,7 @@ def _write_document(error: BaseException) -> None:
     document: ErrorReport = {"schema": "fluidtool.error/1", "error": failure(error)}
     try:
         show_json_line(document)
-    except BrokenPipeError:
+    except OSError:  # a reader that has seen enough, or a full disk, which is said on stderr
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

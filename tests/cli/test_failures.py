@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -15,6 +17,7 @@ from fluidtool.cli.options.outputs import Json
 from fluidtool.errors import FluidError, Hint, Location
 from tests.cli.support import DIGITS, SAMPLES, call, error_of, feed_file, linear_model, linear_program, write_model
 from tests.cli.support import WEIGHT as W
+from tests.support.checkout import child_environment
 
 
 def failure(*args: Any) -> dict[str, Any]:
@@ -155,3 +158,15 @@ def test_an_error_keeps_its_hint_and_place_when_pickled() -> None:
     error = errors.FeedError("x", hint=Hint("python", "shell"), location=Location("file", variable="x"))
     again = pickle.loads(pickle.dumps(error))
     assert (str(again), again.hint, again.location) == ("x; python", error.hint, error.location)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+@pytest.mark.parametrize("option", [[], ["--json"]], ids=["table", "json"])
+def test_a_full_disk_behind_stdout_is_an_error_like_others(option: list[str]) -> None:
+    command = [sys.executable, "-m", "fluidtool", "inspect", str(DIGITS), *option]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, env=child_environment()
+        )
+    assert (done.returncode, "Traceback" in done.stderr) == (3, False)
+    assert "No space left on device [FT261]" in done.stderr
