@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import numpy as np
 import pytest
 
 from fluidtool.errors import FluidError
@@ -266,6 +267,19 @@ def test_kernels_of_the_largest_numbers(columns: int, architecture: str, generat
     on_gpu(net, *places, *(net.op("arg_max", "Out", {"X": x}, axis=axis) for axis in (0, 1)))
     (text,) = generated
     assert "largest_" in text and text.count("place_") >= 3 and faults(text, architecture) == ""
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_kernels_of_whole_numbers_and_booleans(architecture: str, generated: list[str]) -> None:
+    net = Net()
+    x, ended = scores_in(net, scores("numbers", 4, 6)), net.data(of=np.array([True, False, True, False]))
+    place = net.op("arg_max", "Out", {"X": x}, axis=1)
+    word = net.op("elementwise_add", "Out", {"X": place, "Y": net.data(of=np.arange(4))}, axis=-1)
+    equal = net.op("equal", "Out", {"X": place, "Y": word}, axis=-1)
+    both = net.op("logical_or", "Out", {"X": ended, "Y": equal})
+    on_gpu(net, net.op("lookup_table_v2", "Out", {"W": net.parameter(9, 3), "Ids": word}), both)
+    (text,) = generated
+    assert "ft_row(" in text and faults(text, architecture) == ""
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

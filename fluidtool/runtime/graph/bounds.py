@@ -11,6 +11,8 @@ from fluidtool.errors import OperatorError
 from fluidtool.records import dataclass
 from fluidtool.runtime.graph.ir import OutsideError
 
+COMPUTED = ""  # in the place of the name of ids that a region computes itself
+
 
 @dataclass(frozen=True, slots=True)
 class Bound:

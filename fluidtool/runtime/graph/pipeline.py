@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fluidtool.records import dataclass
-from fluidtool.runtime.graph.bounds import Bound, check_bounds
+from fluidtool.runtime.graph.bounds import COMPUTED, Bound, check_bounds
 from fluidtool.runtime.graph.importers import read_graph
 from fluidtool.runtime.graph.ir import Graph, UnsupportedError, Value
 from fluidtool.runtime.graph.rewrites.attention import join_attention
@@ -39,11 +39,17 @@ OF_CONSTANTS = (np.int8, np.int32)  # data types that only constants may have
 
 @dataclass(frozen=True, slots=True)
 class ImportedRegion:
-    """A region as a graph; the bounds of inputs, such as ids; the LoD of each output."""
+    """A region as a graph; the bounds of inputs, such as ids; the LoD of each output.
+
+    looks_up_computed: whether it looks up rows by ids that it computes. booleans: the outputs that are 1 or 0 here, and booleans
+    outside.
+    """
 
     graph: Graph
     bounds: list[Bound]
     lods: dict[str, list[list[int]]]
+    looks_up_computed: bool = False
+    booleans: frozenset[str] = frozenset()
 
     def check_bounds(self, given: Mapping[str, Any]) -> None:
         """Raise OperatorError if an input in `given` holds an id out of range for its table."""
@@ -61,22 +67,28 @@ def bounds_of(graph: Graph) -> list[Bound]:
 def import_region(spec: RegionSpec) -> ImportedRegion:
     """The graph of a region; raises UnsupportedError if it cannot be imported."""
     given, constants = spec.inputs, spec.constants
-    values = {name: Value(name, tuple(array.shape), integer=array.dtype != np.float32) for name, array in given.items()}
+    booleans = frozenset(name for name, array in given.items() if spec.for_gpus and array.dtype == np.bool_)
+    values = {
+        name: Value(name, tuple(array.shape), integer=array.dtype != np.float32 and name not in booleans)
+        for name, array in given.items()
+    }
     for name, array in (*given.items(), *constants.items()):
         widened = array.dtype == np.int32 and name in given
         readable = array.dtype in (np.float32, np.int64) or (array.dtype in OF_CONSTANTS and name in constants)
-        if (not readable and not widened) or array.size == 0:
+        if not (readable or widened or name in booleans) or array.size == 0:
             raise UnsupportedError(f"{name} is {array.dtype} {array.shape}", operand=name)
     values |= {
         name: Value(name, tuple(array.shape), array, array.dtype != np.float32) for name, array in constants.items()
     }
-    graph, found = read_graph(spec.operators, values, spec.outputs, spec.lods, spec.rounded, spec.for_gpus)
-    bounds = bounds_of(graph)
+    graph, lods, made = read_graph(
+        spec.operators, values, spec.outputs, spec.lods, spec.rounded, spec.for_gpus, booleans
+    )
+    every = bounds_of(graph)
+    bounds = [bound for bound in every if bound.name != COMPUTED]
     if any(bound.name not in given for bound in bounds):
         raise UnsupportedError("ids are computed within the region")
-    return ImportedRegion(
-        graph, bounds, {name: [list(level) for level in found.get(name, ())] for name in spec.outputs}
-    )
+    of_outputs = {name: [list(level) for level in lods.get(name, ())] for name in spec.outputs}
+    return ImportedRegion(graph, bounds, of_outputs, len(bounds) < len(every), made)
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ class Net:
     def _declare(self, array: Array, kind: str, persistable: bool) -> str:
         name = f"{kind}{self.count}"
         self.count += 1
-        dtype = {"l": VarType.INT64, "i": VarType.INT32}.get(array.dtype.char, VarType.FP32)
+        dtype = {"l": VarType.INT64, "i": VarType.INT32, "?": VarType.BOOL}.get(array.dtype.char, VarType.FP32)
         self.program.global_block().create_var(name=name, shape=array.shape, dtype=dtype, persistable=persistable)
         if persistable:
             self.scope.var(name).value = LoDTensor(array)

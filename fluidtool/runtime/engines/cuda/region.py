@@ -253,7 +253,7 @@ class CudaRegion:
         return self._computed(given, self.work.run)
 
     def _computed(self, given: Mapping[str, Any], work: Callable[[], object]) -> tuple[dict[str, Any], Any]:
-        is_certain = True
+        is_certain = not self.imported.looks_up_computed
         for bound in self.imported.bounds:
             if all(isinstance(given[name], np.ndarray) for name in (bound.name, bound.lengths) if name):
                 check_bounds((bound,), given)
@@ -263,12 +263,18 @@ class CudaRegion:
             for value, array in zip(self.imported.graph.inputs, self.inputs, strict=True):
                 put(array, given[value.name])
             work()
-            if is_certain:
-                return {name: array.copy() for name, array in zip(self.names, self.outputs, strict=True)}, None
             first, *others = self.outputs
+            if is_certain:
+                return {name: self._copied(name, each) for name, each in zip(self.names, self.outputs, strict=True)}, None
             whole = self.whole.copy()
-            found = [whole[:-1].reshape(first.shape), *(array.copy() for array in others)]
-        return dict(zip(self.names, found, strict=True)), whole
+            found = {name: self._copied(name, array) for name, array in zip(self.names[1:], others, strict=True)}
+            own = whole[:-1].reshape(first.shape)
+            found[self.names[0]] = own.astype(np.bool_) if self.names[0] in self.imported.booleans else own
+        return found, whole
+
+    def _copied(self, name: str, array: Any) -> Any:
+        """A copy of an output."""
+        return array.astype(np.bool_) if name in self.imported.booleans else array.copy()
 
     def _watched(self, watch: Watch) -> None:
         """Make the calls one by one, and time each."""

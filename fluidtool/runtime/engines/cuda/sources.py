@@ -620,11 +620,10 @@ def _mix(src: Source, node: Node, index: Index) -> str:
 
 def _gather(src: Source, node: Node, index: Index) -> str:
     ids, table = node.inputs[0], node.attrs["table"]
-    place = src.low.place(ids)
     lead = node.output.shape[:-1]
     own = src.reshaped(index[:-1], lead, ids.shape)
     rows = src.low.weights(table)
-    row = src.whole(f"ft_row({src.at(place, own)}, {table.shape[0]}, {src.writable(src.low.outside())})")
+    row = src.whole(f"ft_row({src.load(ids, own)}, {table.shape[0]}, {src.writable(src.low.outside())})")
     loaded = src.at(Place(rows, row_major(table.shape)), [row, index[-1]])
     return loaded if node.attrs["zero"] == -1 else f"({row} == {node.attrs['zero']} ? 0.0f : {loaded})"
 
@@ -641,11 +640,12 @@ def _formula(src: Source, node: Node, index: Index) -> str:
 
 
 def _compared(src: Source, node: Node, index: Index) -> str:
-    """A comparison (`text`) of a and b, the latter broadcast."""
+    """A comparison, or arithmetic on whole numbers (`text`), of a and b, the latter broadcast."""
     x, y = node.inputs
     own = ["0" if size == 1 else part for part, size in zip(index, node.attrs["y_shape"], strict=True)]
     b = src.load(y, src.reshaped(own, node.attrs["y_shape"], y.shape))
-    return src.call(node.attrs["text"], [src.load(x, index), b], "whole" if x.integer else "float")
+    types = ["whole" if value.integer else "float" for value in (x, node.output)]
+    return src.call(node.attrs["text"], [src.load(x, index), b], *types)
 
 
 def _converted(src: Source, node: Node, index: Index) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Collection, Mapping, MutableMapping, Sequence
 from contextlib import nullcontext
 from importlib import import_module
 
@@ -31,15 +31,18 @@ def read_graph(
     lods: Mapping[str, Lod],
     rounded: MutableMapping[Operator, RoundedWeights],
     for_gpus: bool = False,
-) -> tuple[Graph, dict[str, Lod]]:
+    booleans: Collection[str] = (),
+) -> tuple[Graph, dict[str, Lod], frozenset[str]]:
     """The graph of operators (each with its parsed attributes) from these inputs and constants to these outputs,
-    and the LoDs of all values that have one. rounded, for_gpus: as in RegionSpec.
+    the LoDs of all values that have one, and which outputs are booleans. rounded, for_gpus: as in RegionSpec. booleans: which
+    inputs are.
 
     Before its importer, each operator's inference and checks run on the actual shapes; the importer must agree. Raises
     UnsupportedError for operators left to numpy; any other exception is a bug of an importer.
     """
-    builder, refusals = GraphBuilder(rounded, for_gpus), Refusals()
-    builder.values.update(given)
+    builder, refusals = GraphBuilder(rounded, for_gpus, computes_wholes=for_gpus), Refusals()
+    builder.values.update({name: value for name, value in given.items() if name not in booleans})
+    builder.conditions.update({name: given[name] for name in booleans})
     builder.lods.update({name: lod for name, lod in lods.items() if lod})
     for op, attrs in ops:
         try:
@@ -53,9 +56,11 @@ def read_graph(
         except UnsupportedError as error:
             error.result = op.output_arg_names[0]
             raise
-    missing = [name for name in wanted if name not in builder.values]
+    known = builder.values | builder.conditions
+    missing = [name for name in wanted if name not in known]
     if missing:
         raise UnsupportedError(f"{missing[0]} is not known outside of the region", result=missing[0])
-    outputs = [builder.values[name] for name in wanted]
+    outputs = [known[name] for name in wanted]
     inputs = [value for value in given.values() if value.array is None]
-    return Graph(inputs, outputs, builder.nodes).without_unread(), builder.lods
+    found = frozenset(name for name in wanted if name in builder.conditions)
+    return Graph(inputs, outputs, builder.nodes).without_unread(), builder.lods, found

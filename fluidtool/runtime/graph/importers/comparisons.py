@@ -1,6 +1,6 @@
 """Comparisons, logic on their results, and casts, in regions on a GPU; training steps read their operators alike.
 
-Booleans stay within the graph, as 1 and 0.
+Within the graph booleans are 1 and 0.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from fluidtool.ir import Operator
+from fluidtool.proto.enums import VarType
 from fluidtool.runtime.graph.importers.registry import (
     ABS,
     ADD,
@@ -46,6 +47,7 @@ OPERATIONS = {
     "elementwise_max": LARGER,
     "elementwise_min": SMALLER,
 }
+WHOLE_OPERATIONS = {"elementwise_add": "a + b", "elementwise_sub": "a - b", "elementwise_mul": "a * b"}
 EITHER_WAY = frozenset({"elementwise_add", "elementwise_mul", "elementwise_max", "elementwise_min"})
 ACTIVATIONS: dict[str, Callable[[dict[str, Any]], Activation]] = {
     "relu": lambda a: Activation(1),
@@ -68,8 +70,11 @@ ACTIVATIONS: dict[str, Callable[[dict[str, Any]], Activation]] = {
 
 @imports(*OPERATIONS)
 def _binary(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
-    x, y = r.get(op, "X"), r.get(op, "Y")
-    need(not (x.integer or y.integer), "integers")
+    x, y = r.get(op, "X", integer=None), r.get(op, "Y", integer=None)
+    need(x.integer == y.integer, "numbers of two types")
+    if x.integer:
+        _whole_binary(r, op, attrs, x, y)
+        return
     axis = int(attrs.get("axis", -1))
     need(len(y.shape) <= len(x.shape), "broadcasting of X")
     if len(x.shape) == len(y.shape) and prod(x.shape) < prod(y.shape) and op.type in EITHER_WAY:
@@ -85,6 +90,21 @@ def _binary(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
         r.add("affine", [x], op, "Out", x.shape, scale=scale, shift=shift)
         return
     r.add("binary", [x, y], op, "Out", x.shape, operation=operation, y_shape=y_shape)
+
+
+def _whole_binary(r: GraphBuilder, op: Operator, attrs: dict[str, Any], x: Value, y: Value) -> None:
+    """Arithmetic on whole numbers, Y broadcast."""
+    need(r.computes_wholes and op.type in WHOLE_OPERATIONS and are_long(op), "integers")
+    need(len(y.shape) <= len(x.shape), "broadcasting of X")
+    y_shape = aligned(x.shape, y.shape, int(attrs.get("axis", -1)))
+    need(all(b in (1, a) for a, b in zip(x.shape, y_shape, strict=True)), "broadcasting of X")
+    r.add("compared", [x, y], op, "Out", x.shape, integer=True, text=WHOLE_OPERATIONS[op.type], y_shape=y_shape)
+
+
+def are_long(op: Operator) -> bool:
+    """Whether the whole numbers that an operator computes have 64 bits, as they have in regions."""
+    var = op.block.find_var_recursive(op.outputs["Out"][0])
+    return var is not None and var.dtype == VarType.INT64
 
 
 def aligned(x: Shape, y: Shape, axis: int) -> Shape:
@@ -173,4 +193,10 @@ def _dropout(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
 
 @imports("assign")
 def _assign(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
-    r.alias(r.get(op, "X"), op, "Out")
+    (name,) = op.inputs["X"]
+    if r.computes_wholes and name in r.conditions:
+        r.put_condition(op, "Out", r.conditions[name])
+        return
+    x = r.get(op, "X", integer=None)
+    need(not x.integer or (r.computes_wholes and are_long(op)), "integers")
+    r.alias(x, op, "Out")

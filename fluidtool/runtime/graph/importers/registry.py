@@ -18,7 +18,7 @@ FOR_GPUS = frozenset(
     {
         "accuracy", "cast", "crf_decoding", "cross_entropy", "cross_entropy2", "cudnn_lstm", "equal", "greater_equal",
         "greater_than", "label_smooth", "less_equal", "less_than", "linear_chain_crf", "logical_and", "logical_not",
-        "logical_or", "logical_xor", "lstm_unit", "mean", "not_equal", "one_hot", "one_hot_v2",
+        "logical_or", "logical_xor", "lstm_unit", "mean", "not_equal", "one_hot", "one_hot_v2", "reduce_all", "reduce_any",
         "sigmoid_cross_entropy_with_logits", "softmax_with_cross_entropy", "warpctc",
     }
 )  # fmt: skip
@@ -49,13 +49,19 @@ def axis_within(axis: Any, rank: int) -> int:
 
 
 class GraphBuilder:
-    """The graph while it is built: values, and their LoDs, by their current name in the program. for_gpus: as in RegionSpec."""
+    """The graph while it is built: values, and their LoDs, by their current name in the program.
 
-    def __init__(self, rounded: MutableMapping[Operator, RoundedWeights], for_gpus: bool = False) -> None:
-        self.for_gpus = for_gpus
+    for_gpus: as in RegionSpec. computes_wholes: whether there is arithmetic on whole numbers, and rows are looked up by computed
+    ones.
+    """
+
+    def __init__(
+        self, rounded: MutableMapping[Operator, RoundedWeights], for_gpus: bool = False, computes_wholes: bool = False
+    ) -> None:
+        self.for_gpus, self.computes_wholes = for_gpus, computes_wholes
         self.rounded = rounded  # by operators that round weights, also for other inputs
         self.values: dict[str, Value] = {}
-        self.conditions: dict[str, Value] = {}  # 1 or 0, where the program has booleans, which stay within the graph
+        self.conditions: dict[str, Value] = {}  # 1 or 0, where the program has booleans
         self.viewed: dict[Value, Value] = {}  # integers in another shape -> as they were before
         self.nodes: list[Node] = []
         self.lods: dict[str, Lod] = {}
@@ -76,9 +82,13 @@ class GraphBuilder:
     def from_outside(self, op: Operator, slot: str) -> Value:
         """The integers in an input slot, which must be an input of the region, perhaps in another shape."""
         value = self.get(op, slot, integer=True)
-        given = self.viewed.get(value, value)
-        need(given.array is None and all(node.output is not given for node in self.nodes), f"{slot} that is computed")
+        need(self.is_from_outside(value), f"{slot} that is computed")
         return value
+
+    def is_from_outside(self, value: Value) -> bool:
+        """Whether integers are an input of the region, perhaps in another shape."""
+        given = self.viewed.get(value, value)
+        return given.array is None and all(node.output is not given for node in self.nodes)
 
     def given_name(self, value: Value) -> str:
         """The name of integers as they were given."""

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fluidtool.ir import Operator
+from fluidtool.runtime.graph.bounds import COMPUTED
 from fluidtool.runtime.graph.importers.registry import GraphBuilder, axis_within, imports, need
 
 
@@ -32,12 +33,17 @@ def _layer_norm(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
 
 @imports("lookup_table", "lookup_table_v2")
 def _lookup(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
-    table, ids = r.constant(op, "W"), r.from_outside(op, "Ids")
+    table = r.constant(op, "W")
+    ids = r.get(op, "Ids", integer=True) if r.computes_wholes else r.from_outside(op, "Ids")
     need(table.dtype == np.float32, "a table of a type other than float32")
     if op.type == "lookup_table":
         need(ids.shape[-1:] == (1,), "ids whose last size is not 1")
         shape = (*ids.shape[:-1], table.shape[1])
     else:
         shape = (*ids.shape, table.shape[1])
-    given = {"table": table, "zero": int(attrs.get("padding_idx", -1)), "ids": r.given_name(ids)}
+    given = {
+        "table": table,
+        "zero": int(attrs.get("padding_idx", -1)),
+        "ids": r.given_name(ids) if r.is_from_outside(ids) else COMPUTED,
+    }
     r.add("gather", [ids], op, "Out", shape, **given)

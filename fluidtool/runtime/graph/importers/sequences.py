@@ -27,13 +27,25 @@ OWN_LOD = frozenset(
         "sequence_concat",
     }
 )  # their importers set the LoD of their results
+READING_LOD = frozenset(
+    {
+        "box_coder", "crf_decoding", "gru", "im2sequence", "linear_chain_crf", "lod_reset", "lstm", "lstmp", "sequence_concat",
+        "sequence_conv", "sequence_expand", "sequence_expand_as", "sequence_pool", "sequence_reverse", "sequence_softmax",
+        "warpctc",
+    }
+)  # fmt: skip
+"""Operators whose importers read offsets. For all others it only matters which inputs have a LoD, and how many levels it has."""
 SAME_ROWS = frozenset(
     {
         "reshape", "reshape2", "flatten", "flatten2", "flatten_contiguous_range",
         "squeeze", "squeeze2", "unsqueeze", "unsqueeze2", "pad",
     }
 )  # fmt: skip
-OTHER_LOD = frozenset({"slice", "stack", "reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce_prod"})
+OTHER_LOD = frozenset(
+    {
+        "slice", "stack", "reduce_all", "reduce_any", "reduce_max", "reduce_mean", "reduce_min", "reduce_prod", "reduce_sum",
+    }
+)  # fmt: skip
 POOLS = {"SUM": 0, "AVERAGE": 1, "SQRT": 2, "MAX": 3, "FIRST": 4, "LAST": 5}
 ACTIVATIONS = {"identity": 0, "relu": 1, "sigmoid": 3, "tanh": 4}  # enum ft_activation of src/engine.h
 BY_NUMBER = (0, 64, 4, 1)  # of gru_unit: identity, the sigmoid over the full range (src/recurrent.c), tanh, relu
