@@ -295,7 +295,7 @@ def test_a_classifier_that_is_tested_is_one_graph(loss: Any, precision: str, mon
             found = executor.run(main, feed, fetches, scope=scope)
     np.testing.assert_allclose(found[0], want, rtol=2e-5 if precision == "float32" else 1e-2)
     np.testing.assert_array_equal(found[1:], shares)
-    assert counts["launches"] == 4 and counts["synchronizations"] == 0  # the graph, and copies of three results
+    assert counts["launches"] == 2 and counts["synchronizations"] == 0  # the graph, and a copy of three results
     (plan,) = [plan for plans in executor._runtime._plans.values() for plan in plans.values()]
     assert len(plan.block(0).work) == 1
 

@@ -39,6 +39,7 @@ from fluidtool.runtime.engines.cuda.cublaslt import CublasLt
 from fluidtool.runtime.engines.cuda.cudnn import Cudnn
 from fluidtool.runtime.engines.cuda.layouts import channels_first
 from fluidtool.runtime.engines.cuda.lowering import Lowered
+from fluidtool.runtime.engines.cuda.moving import Mover
 from fluidtool.runtime.engines.cuda.plans import Copies
 from fluidtool.runtime.engines.cuda.sources import PRELUDE
 from fluidtool.runtime.graph.bounds import check_bounds
@@ -74,6 +75,7 @@ class Libraries:
         self._products: CublasLt | None = None
         self._convolutions: Cudnn | None = None
         self._copies = Copies(device.xp)
+        self.mover = Mover(device)
 
     def prepare(self, call: LibraryCall, address: Callable[[Pointer], int]) -> None:
         """Make the plan of a call. Raises RefusedError where the library has none, or cannot be used."""
@@ -221,6 +223,7 @@ class CudaRegion:
     inputs: list[Any]
     outputs: list[Any]
     kept: tuple[Any, ...]  # what library calls know by its address alone
+    mover: Mover
     memory: int
     lods: dict[str, list[list[int]]]
     whole: Any = None  # the first output, and behind it whether an id was out of range; None if no rows are looked up
@@ -260,21 +263,21 @@ class CudaRegion:
             else:
                 is_certain = False
         with self.lock, self.device.active():
-            for value, array in zip(self.imported.graph.inputs, self.inputs, strict=True):
-                put(array, given[value.name])
+            self.mover.copy([
+                (array, given[value.name])
+                for value, array in zip(self.imported.graph.inputs, self.inputs, strict=True)
+            ])  # fmt: skip
             work()
-            first, *others = self.outputs
+            booleans, first = self.imported.booleans, self.outputs[0]
+            types = [
+                np.bool_ if name in booleans else each.dtype
+                for name, each in zip(self.names, self.outputs, strict=True)
+            ]
             if is_certain:
-                return {name: self._copied(name, each) for name, each in zip(self.names, self.outputs, strict=True)}, None
-            whole = self.whole.copy()
-            found = {name: self._copied(name, array) for name, array in zip(self.names[1:], others, strict=True)}
-            own = whole[:-1].reshape(first.shape)
-            found[self.names[0]] = own.astype(np.bool_) if self.names[0] in self.imported.booleans else own
-        return found, whole
-
-    def _copied(self, name: str, array: Any) -> Any:
-        """A copy of an output."""
-        return array.astype(np.bool_) if name in self.imported.booleans else array.copy()
+                return dict(zip(self.names, self.mover.copies(self.outputs, types), strict=True)), None
+            whole, *others = self.mover.copies([self.whole, *self.outputs[1:]], [self.whole.dtype, *types[1:]])
+            found = [whole[:-1].reshape(first.shape).astype(types[0], copy=False), *others]
+            return dict(zip(self.names, found, strict=True)), whole
 
     def _watched(self, watch: Watch) -> None:
         """Make the calls one by one, and time each."""
@@ -295,14 +298,6 @@ class CudaRegion:
 def is_set(mark: Any) -> bool:
     """Whether what a region left behind its first output, now on the host, says that an id was out of range."""
     return bool(mark[-1] != 0)
-
-
-def put(into: Any, array: Any) -> None:
-    """Copy an array of the host or of this device to where a graph reads it."""
-    if isinstance(array, np.ndarray):
-        into.set(np.ascontiguousarray(array, into.dtype))
-    else:
-        into[...] = array
 
 
 def bind(
@@ -332,7 +327,8 @@ def bind(
         }
         work = work_of(lowered.calls, lowered.results, arrays, arena, offsets, device, libraries)
     kept = (arena, *fixed.values())
-    return CudaRegion(device, imported, names, lowered.calls, work, inputs, outputs, kept, needed, imported.lods, whole)
+    parts = (device, imported, names, lowered.calls, work, inputs, outputs, kept, libraries.mover)
+    return CudaRegion(*parts, needed, imported.lods, whole)
 
 
 def work_of(

@@ -19,7 +19,8 @@ from fluidtool.ops.context import Device
 from fluidtool.records import dataclass
 from fluidtool.runtime.engines.cuda.arena import lay_out
 from fluidtool.runtime.engines.cuda.calls import BYTES, Buffer, Call, Pointer, Reduction
-from fluidtool.runtime.engines.cuda.region import Constants, Libraries, Work, constants_of, put, too_large, work_of
+from fluidtool.runtime.engines.cuda.moving import put
+from fluidtool.runtime.engines.cuda.region import Constants, Libraries, Work, constants_of, too_large, work_of
 from fluidtool.runtime.engines.cuda.training.building import BuiltStep, Draw, Rings
 from fluidtool.runtime.engines.cuda.training.importing import build_step, is_of_loops, may_be_in_step, refusal
 from fluidtool.runtime.engines.cuda.training.kernels import check

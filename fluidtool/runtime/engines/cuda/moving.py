@@ -1,0 +1,88 @@
+"""Arrays on their way into a region and out of it: small ones are copied together, by one kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fluidtool.ops.context import Device
+
+MOST = 1 << 16  # elements of an array that is copied with others: a copy of its own takes longer to begin than to make
+AT_ONCE = 64  # arrays, whose pointers and sizes are arguments of the kernel
+THREADS = 256
+TYPES = {np.dtype(np.float32): "float", np.dtype(np.int64): "whole", np.dtype(np.bool_): "bool"}
+TOGETHER = frozenset({("float", "float"), ("whole", "whole"), ("bool", "float"), ("float", "bool")})
+"""Where to and from where: booleans are 1 and 0 in regions."""
+Pair = tuple[Any, Any]  # where to, and from where
+
+
+class Mover:
+    """Copies arrays on one GPU. Its kernels, by the types of the arrays, are kept for the life of the engine."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._kernels: dict[tuple[tuple[str, str], ...], Any] = {}
+
+    def copy(self, pairs: Sequence[Pair]) -> None:
+        """Copy each array to another one of its shape; those on the host, and large ones, one by one."""
+        small = sorted((pair for pair in pairs if _is_small(*pair)), key=_types)
+        together = small if len(small) > 1 else []
+        for into, array in pairs:
+            if not together or not _is_small(into, array):
+                put(into, array)
+        for start in range(0, len(together), AT_ONCE):
+            self._launch(together[start : start + AT_ONCE])
+
+    def copies(self, arrays: Sequence[Any], types: Sequence[Any]) -> list[Any]:
+        """New arrays of these types with the same numbers."""
+        found = [self._device.xp.empty(array.shape, type) for array, type in zip(arrays, types, strict=True)]
+        self.copy(list(zip(found, arrays, strict=True)))
+        return found
+
+    def _launch(self, pairs: Sequence[Pair]) -> None:
+        types = tuple(map(_types, pairs))
+        if types not in self._kernels:
+            self._kernels[types] = self._device.xp.RawModule(code=source(types)).get_function("copy_arrays")
+        arguments = [each for into, array in pairs for each in (into, array, np.int32(array.size))]
+        blocks = -(-sum(array.size for _, array in pairs) // THREADS)
+        self._kernels[types]((blocks,), (THREADS,), tuple(arguments))
+
+
+def source(types: Sequence[tuple[str, str]]) -> str:
+    """A kernel that copies arrays of these types, to and from, each with its size behind it."""
+    taken = ", ".join(
+        f"{to}* __restrict__ to{n}, const {given}* __restrict__ from{n}, int size{n}"
+        for n, (to, given) in enumerate(types)
+    )
+    lines = [
+        f"    if (at < size{n}) {{ to{n}[at] = from{n}[at]; return; }}\n    at -= size{n};\n" for n in range(len(types))
+    ]
+    begin = "    int at = blockIdx.x * blockDim.x + threadIdx.x;\n"
+    return f'typedef long long whole;\nextern "C" __global__ void copy_arrays({taken})\n{{\n{begin}{"".join(lines)}}}\n'
+
+
+def _types(pair: Pair) -> tuple[str, str]:
+    """What the kernel calls the types of arrays; '' if it has none."""
+    into, array = pair
+    return TYPES.get(into.dtype, ""), TYPES.get(array.dtype, "")
+
+
+def _is_small(into: Any, array: Any) -> bool:
+    """Whether an array is copied with others: it lies on the same GPU, one element behind the other."""
+    return (
+        not isinstance(array, np.ndarray)
+        and _types((into, array)) in TOGETHER
+        and array.size <= MOST
+        and bool(array.flags.c_contiguous)
+        and array.device == into.device
+    )
+
+
+def put(into: Any, array: Any) -> None:
+    """Copy an array of the host or of this device to where a graph reads it."""
+    if isinstance(array, np.ndarray):
+        into.set(np.ascontiguousarray(array, into.dtype))
+    else:
+        into[...] = array
