@@ -84,6 +84,7 @@ class Recorder:
         for name, value in feed.items():
             self._alive.put(name, _size(value))
         self._regions = 0
+        self._numbers: dict[Hashable, int] = {}
         self._engine = "native"
         self._threads: dict[int, int] = {}
         self._positions: dict[int, dict[int, int]] = {}
@@ -94,7 +95,7 @@ class Recorder:
     def __call__(self, step: Any, block: int) -> None:
         """Run a step of a plan."""
         if isinstance(step, BoundRegion):
-            self._region(step)
+            self._region(step, block)
         else:
             self._operator(step, block)
 
@@ -130,10 +131,11 @@ class Recorder:
             self._forget(step.release)
 
     # ---------------------------------------------------------------- regions
-    def _region(self, step: BoundRegion) -> None:
+    def _region(self, step: BoundRegion, block: int) -> None:
         outer = getattr(self._within, "seconds", 0.0)
         self._within.seconds = 0.0
         self._within.region, self._within.operators = None, [part.op for part in step.region.steps]
+        self._within.which = id(step.region)
         start = perf_counter()
         step.run(self)
         length = perf_counter() - start
@@ -143,7 +145,7 @@ class Recorder:
             if number is not None:
                 self.seconds["region", number] += length - within
             if number is not None and self.details:
-                for name, holder in step.outputs.items():
+                for name, holder in step.outputs.items() if block == 0 else ():
                     self._alive.put(name, 0 if holder is None else _size(holder.value))
                 what = What(f"in and out of region {number}", "in and out", self._engine, number, "", ())
                 self._add(("region", number), what, NO_WORK)
@@ -185,14 +187,21 @@ class Recorder:
         """The calls of a region on a device have been made, one after the other, and are over now."""
         end, took = perf_counter(), sum(seconds)
         with self._lock:
-            self._regions += 1
-            number = self._within.region = self._regions
+            number = self._within.region = self._number(made)
             self._engine = engine
             for position, own in enumerate(seconds):
                 self.seconds[number, position] += own
             if self.details:
                 self._describe_calls(number, made, seconds, end - took)
         self._within.seconds += took + perf_counter() - end  # what the profiler itself takes is nobody's
+
+    def _number(self, made: Sequence[MadeCall]) -> int:
+        """The number of a region that makes these calls: the same in all steps of a loop that are alike."""
+        key = self._within.which, tuple(made)
+        if key not in self._numbers:
+            self._regions += 1
+            self._numbers[key] = self._regions
+        return self._numbers[key]
 
     def _describe_calls(self, number: int, made: Sequence[MadeCall], seconds: Sequence[float], start: float) -> None:
         """Keep what the calls of a region did."""

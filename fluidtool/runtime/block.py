@@ -29,6 +29,8 @@ from fluidtool.runtime.dependencies import (
     without_superseded,
 )
 from fluidtool.runtime.engines.base import Engine
+from fluidtool.runtime.inner_regions import find_inner_regions
+from fluidtool.runtime.loop_numbers import BoundMaker, is_maker, with_copies
 from fluidtool.runtime.partition import Region, find_regions
 from fluidtool.runtime.scope import Scope, ScopeVariable
 from fluidtool.runtime.step import (
@@ -43,6 +45,7 @@ from fluidtool.runtime.step import (
     kernel_attrs,
     located,
     misfit_of,
+    say_where,
     where,
     with_updates_together,
 )
@@ -73,8 +76,18 @@ class BlockPlan:
     plain: bool = False
 
 
-def compile_block(block: Block, fetches: Iterable[str], needed_only: bool, engine: Engine | None = None) -> BlockPlan:
-    """Compile one block. Values of block 0 are released after their last use; sub-blocks keep theirs."""
+def compile_block(
+    block: Block,
+    fetches: Iterable[str],
+    needed_only: bool,
+    engine: Engine | None = None,
+    numbers: frozenset[str] | None = None,
+) -> BlockPlan:
+    """Compile one block. Values of block 0 are released after their last use; sub-blocks keep theirs.
+
+    numbers: what the host computes of a program that runs on a GPU and is not trained, whose inner blocks have regions, too;
+    None for others.
+    """
     ops = [op for op in block.ops if op.type not in FEED_FETCH]
     fetched = set(fetches)
     ops = [without_fetched(op, fetched) if op.type == DELETE else op for op in ops]
@@ -87,6 +100,8 @@ def compile_block(block: Block, fetches: Iterable[str], needed_only: bool, engin
     steps = [Step(op, info := get_op(op.type), kernel_attrs(op, info)) for op in ops]
     local = tuple(v.name for v in block.vars.values() if not v.persistable)
     persistable = tuple(v.name for v in block.vars.values() if v.persistable)
+    if block.idx > 0 and numbers is not None:
+        persistable = persistable_around(block)
     if block.idx == 0:
         dead = dead_after(block.program, ops, set(local) - fetched)
         steps = [Step(s.op, s.info, s.attrs, dead[i]) for i, s in enumerate(steps)]
@@ -105,10 +120,12 @@ def compile_block(block: Block, fetches: Iterable[str], needed_only: bool, engin
     elif block.idx == 0 and not any(trains(op) for op in ops):
         if engine is not None:
             work = steps if compiler is None else find_loops(block, steps, frozenset(persistable), fetched, compiler)
-            work = around_loops(block, work, frozenset(persistable), fetched, engine)
+            work = around_loops(block, work, frozenset(persistable), fetched, engine, numbers or frozenset())
         else:
             used = [names_used(block.program, op) for op in ops]
             work = find_chains(steps, used, frozenset(fetched.union(persistable)))
+    elif engine is not None and numbers is not None:
+        work = find_inner_regions(block, steps, frozenset(persistable), fetched, engine, numbers)
     hidden = hidden_within(work) & set(local)
     for part in work:
         if isinstance(part, Region):  # hidden names have no variable to release
@@ -119,12 +136,28 @@ def compile_block(block: Block, fetches: Iterable[str], needed_only: bool, engin
     return BlockPlan(block.idx, tuple(steps), tuple(work), seen, persistable, hidden, sole, plain)
 
 
+def persistable_around(block: Block) -> tuple[str, ...]:
+    """The persistable variables that operators of an inner block mention, wherever they are declared."""
+    mentioned = dict.fromkeys(name for op in block.ops for name in (*op.input_arg_names, *op.output_arg_names))
+    found = ((name, block.find_var_recursive(name)) for name in mentioned)
+    return tuple(name for name, var in found if var is not None and var.persistable)
+
+
 def around_loops(
-    block: Block, parts: Sequence[Step | TrainingRegion], persistable: frozenset[str], fetched: set[str], engine: Engine
+    block: Block,
+    parts: Sequence[Step | TrainingRegion],
+    persistable: frozenset[str],
+    fetched: set[str],
+    engine: Engine,
+    on_host: frozenset[str],
 ) -> list[Step | Region | TrainingRegion]:
-    """The parts of an inference program, with steps before, between and behind loops grouped into regions."""
+    """The parts of an inference program, with steps before, between and behind loops grouped into regions.
+
+    on_host: results that the host computes.
+    """
     if all(isinstance(part, Step) for part in parts):
-        return list(find_regions([part for part in parts if isinstance(part, Step)], persistable, fetched, engine))
+        steps = [part for part in parts if isinstance(part, Step)]
+        return list(find_regions(steps, persistable, fetched, engine, on_host))
     found: list[Step | Region | TrainingRegion] = []
     used = [_names_of(block, part) for part in parts]
     for is_step, run in groupby(range(len(parts)), key=lambda number: isinstance(parts[number], Step)):
@@ -134,7 +167,7 @@ def around_loops(
             continue
         others = {name for number, names in enumerate(used) if number not in numbers for name in names}
         steps = [step for number in numbers if isinstance(step := parts[number], Step)]
-        found += find_regions(steps, persistable, fetched | others, engine)
+        found += find_regions(steps, persistable, fetched | others, engine, on_host)
     return found
 
 
@@ -225,10 +258,12 @@ class BoundBlock:
                 return BoundChain(step, [bound(part) for part in step.steps], ended)
             if isinstance(step, Region):
                 stay = tuple(holders[name] for name in step.release if name in holders)
-                return BoundRegion(step, lookup, bind, stay, bindings)
+                return BoundRegion(step, lookup, bind, stay, bindings, runtime)
             return bound(step)
 
         sources = _sources(plan.steps, without) if without else frozenset()
+        numbers: frozenset[str] = runtime.plan.numbers or frozenset()
+        copies: dict[str, ScopeVariable] = {}
 
         def bound(step: Step) -> BoundStep:
             read, written = step.op.inputs, step.op.outputs
@@ -238,7 +273,12 @@ class BoundBlock:
                 read = {slot: [name for name in names if name not in sources] for slot, names in read.items()}
             inputs, outputs = lookup_all(read), lookup_all(written)
             release = tuple(holders[name] for name in step.release if name in holders)
+            makes_number = is_maker(step.op, numbers)
+            if numbers and not makes_number:
+                inputs = with_copies(step.op, inputs, numbers, copies, runtime)
             context = OpContext(step.op, step.info, inputs, outputs, scope, runtime)
+            if makes_number:
+                return BoundMaker(step, context, release, numbers)
             if named := step.op.variable_attrs():
                 return BoundByVariables(step, context, release, lookup_all(named))
             if step.hollow or (step.release and runtime.plan.overwritten_by(step.op)):
@@ -272,8 +312,8 @@ class BoundBlock:
                         holder.value = None
         except FluidError as error:
             self.runtime.checks.settle()  # an index that was outside before is the reason
-            if step is not None and not getattr(error, "located", False):
-                located(error, step.context.op).args = (f"{error.args[0]} [{where(step)}]", *error.args[1:])
+            if step is not None:
+                say_where(error, step)
             raise
         except MemoryError as error:
             assert step is not None

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
+from fluidtool.errors import FluidError, OperatorError
 from fluidtool.runtime.bindings import Bindings, array_of
-from fluidtool.runtime.engines.base import CompiledRegion, Watch
+from fluidtool.runtime.engines.base import CompiledRegion, MarkingRegion, Watch
 from fluidtool.runtime.graph.importers.registry import Lod
 from fluidtool.runtime.graph.ir import OutsideError, UnsupportedError
 from fluidtool.runtime.partition import Division, Region
 from fluidtool.runtime.scope import ScopeVariable
-from fluidtool.runtime.signatures import lod_of_value
+from fluidtool.runtime.signatures import levels, lod_of_value, meant
+from fluidtool.runtime.step import say_where
+from fluidtool.tensor import LoDTensor
 
 Lookup = Callable[[str], ScopeVariable | None]
 
@@ -19,7 +22,18 @@ Lookup = Callable[[str], ScopeVariable | None]
 class BoundRegion:
     """A region whose names have been looked up."""
 
-    __slots__ = ("_at_work", "_bind", "_bound", "_parts", "constants", "inputs", "outputs", "region", "release")
+    __slots__ = (
+        "_at_work",
+        "_bind",
+        "_bound",
+        "_parts",
+        "_runtime",
+        "constants",
+        "inputs",
+        "outputs",
+        "region",
+        "release",
+    )
 
     def __init__(
         self,
@@ -28,9 +42,10 @@ class BoundRegion:
         bind: Callable[[Any], Any],
         release: tuple[Any, ...],
         bindings: Bindings,
+        runtime: Any,
     ) -> None:
         self.region, self.release = region, release
-        self._bind = bind
+        self._bind, self._runtime = bind, runtime
         self._at_work: Any = None
         self._bound: list[Any] | None = None
         self._parts: dict[Division, list[Any]] = {}
@@ -62,7 +77,8 @@ class BoundRegion:
     def run(self, watch: Watch | None = None) -> None:
         """Run in one call, or one by one if these inputs have no kernel; `watch` times each part."""
         arrays = [array_of(holder) for holder in self.inputs]
-        lods = [lod_of(holder) for holder in self.inputs]
+        real = [lod_of(holder) for holder in self.inputs]
+        lods = levels(real) if self.region.hands_lods_on else real
         constants = self.constants.arrays()
         found: CompiledRegion | Division | None = None
         if constants is not None and all([array is not None for array in arrays]):
@@ -71,20 +87,42 @@ class BoundRegion:
         if found is None or isinstance(found, Division):
             self._run_parts(found, watch)
             return
-        self._at_work = None
+        self._at_work, mark = None, None
         given = dict(zip(self.region.inputs, arrays, strict=True))
+        is_inner = self.region.surroundings.inner
         try:
-            results = found.run(given, watch, dict(zip(self.region.inputs, lods, strict=True)))
+            if is_inner and watch is None and found.marks_ids:
+                results, mark = cast("MarkingRegion", found).ahead(given)
+            else:
+                results = found.run(given, watch, dict(zip(self.region.inputs, lods, strict=True)))
         except UnsupportedError as error:
             self._run_parts(self.region.withdraw(arrays, lods, error), watch)
             return
-        except OutsideError:
-            self._run_parts(None, watch)
+        except (OutsideError, OperatorError) as error:
+            if isinstance(error, OperatorError) and not is_inner:
+                raise
+            self._run_parts(None, watch)  # for the message of the operator
             return
         for name, holder in self.outputs.items():
             if holder is not None:
+                lod = found.lods[name]
                 holder.pending_lod = None
-                holder.set_tensor(results[name], [list(level) for level in found.lods[name]])
+                holder.set_tensor(results[name], meant(lod, real) if self.region.hands_lods_on else copied(lod))
+        if mark is not None:
+            self._runtime.checks.postpone(mark, lambda: self._run_again(arrays, real))
+
+    def _run_again(self, arrays: Sequence[Any], lods: Sequence[Lod]) -> None:
+        """Run the steps of an earlier run, one by one, for the error of the one that was given what is out of range."""
+        for holder, array, lod in zip(self.inputs, arrays, lods, strict=True):
+            if holder is not None:
+                holder.value = LoDTensor(array, copied(lod))
+        try:
+            self._run_parts(None, None)
+            self._runtime.checks.settle()
+        except FluidError as error:
+            say_where(error, self)
+            raise
+        raise self.context.error("was given an id out of range, but its array has changed since")
 
     def _run_parts(self, division: Division | None, watch: Watch | None) -> None:
         for step in self.parts(division):
@@ -92,7 +130,12 @@ class BoundRegion:
             if watch is None:
                 step.run()
             else:
-                watch(step, 0)
+                watch(step, self.region.steps[0].op.block.idx)
+
+
+def copied(lod: Sequence[Sequence[int]]) -> list[list[int]]:
+    """A LoD of one's own."""
+    return [list(level) for level in lod]
 
 
 def lod_of(holder: Any) -> Lod:

@@ -13,6 +13,7 @@ from fluidtool.records import dataclass
 from fluidtool.runtime.step import located, where
 
 AT_ONCE = 256  # checks that wait to be read
+RUNS_AT_ONCE = 16  # runs of regions whose marks wait: each keeps its inputs for so long
 Bounds = tuple[int, int, int | None]  # low, high, and a number that is never outside
 
 
@@ -31,6 +32,7 @@ class Checks:
 
     device: Device
     pending: list[Check] = field(default_factory=list)
+    marked: list[tuple[Any, Callable[[], object]]] = field(default_factory=list)
     _flags: Any = None
 
     def mark(self, ctx: OpContext, ids: Any, bounds: Bounds, message: Callable[[int], str]) -> bool:
@@ -46,20 +48,36 @@ class Checks:
         self.device.mark_outside(ids, *bounds, self._flags[number : number + 1])
         return True
 
+    def postpone(self, mark: Any, again: Callable[[], object]) -> None:
+        """Look at the mark of a region later: the last number of an array, 0 if all that it looked up was in range. `again`
+        runs the operators of the region on the same inputs. Raises OperatorError for an earlier check.
+        """
+        self.marked.append((mark[-1:], again))
+        if len(self.marked) == RUNS_AT_ONCE:
+            self.settle()
+
     def settle(self) -> None:
         """Wait for the checks; raises OperatorError for the first index that was outside."""
+        if self.marked:
+            runs, self.marked = self.marked, []
+            marks = [mark for mark, _ in runs]
+            found = self.device.host(marks[0] if len(marks) == 1 else self.device.xp.concatenate(marks))
+            for (_, again), mark in zip(runs, found, strict=True):
+                if mark != 0:
+                    again()
         if not self.pending:
             return
-        checks, found = self.pending, self.device.read_flags(self._flags[: len(self.pending)])
+        checks, outside = self.pending, self.device.read_flags(self._flags[: len(self.pending)])
         self.pending = []
-        if found is None:
+        if outside is None:
             return
         self._flags = None
-        check = checks[found[0]]
-        error = OperatorError(f"{check.context.error(check.message(found[1]))} [{check.place}]")
+        check = checks[outside[0]]
+        error = OperatorError(f"{check.context.error(check.message(outside[1]))} [{check.place}]")
         raise located(error, check.context.op)
 
     def forget(self) -> None:
         """Drop what a failed run has left."""
+        self.marked = []
         if self.pending:
             self.pending, self._flags = [], None

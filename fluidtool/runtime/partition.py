@@ -9,10 +9,12 @@ from typing import Any
 from fluidtool.errors import OutOfMemoryError
 from fluidtool.ir import Operator
 from fluidtool.records import dataclass
+from fluidtool.runtime.arrivals import Arrivals
 from fluidtool.runtime.dependencies import is_own
 from fluidtool.runtime.engines.base import CompiledRegion, Engine
 from fluidtool.runtime.graph.importers.refusals import Attributes, every_attribute
 from fluidtool.runtime.graph.importers.registry import IMPORTERS, RESULTS, Lod
+from fluidtool.runtime.graph.importers.sequences import READING_LOD
 from fluidtool.runtime.graph.ir import UnsupportedError
 from fluidtool.runtime.graph.rewrites.pooling import pooled_inputs
 from fluidtool.runtime.graph.spec import RegionSpec
@@ -20,6 +22,7 @@ from fluidtool.runtime.signatures import signature
 from fluidtool.runtime.specialization import Refusal, Specializations
 from fluidtool.runtime.step import Step
 
+BY_SHAPES = ""  # in the place of a result, for the division at all operators that read LoDs
 ONE_BY_ONE = 8  # results of operators without a kernel, after which all operators of a type are left out together
 WORTH = frozenset(
     {
@@ -56,11 +59,16 @@ WORTH = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a region needs to know of its block: what is persistable, what steps write, what is needed after it."""
+    """What a region needs to know of its block: what is persistable, what steps write, what is needed after it.
+
+    on_host: results that the host computes. inner: whether the block is within another one.
+    """
 
     persistable: frozenset[str]
     written: frozenset[str]
     wanted: frozenset[str]
+    on_host: frozenset[str] = frozenset()
+    inner: bool = False
     banned: frozenset[str] = frozenset()  # results of operators without a kernel
 
 
@@ -77,7 +85,8 @@ class Division:
 class Region:
     """Steps that an engine may run in one call, by the signature of the inputs: their shapes, data types and LoDs.
 
-    Signatures share divisions, by the output of the operator at which they are split.
+    Signatures share divisions, by the output of the operator at which they are split. hands_lods_on: whether a specialization is
+    for inputs of any LoDs, which it hands on at most: in loops, where few LoDs come again.
     """
 
     steps: tuple[Step, ...]
@@ -89,6 +98,7 @@ class Region:
     surroundings: Surroundings
     pooled: frozenset[str] = frozenset()  # inputs whose number of rows is free in a specialization
     specializations: Specializations = field(default_factory=Specializations)
+    hands_lods_on: bool = False
     divisions: dict[str, Division] = field(default_factory=dict)
     _operators: list[tuple[Operator, Attributes]] = field(default_factory=list)
 
@@ -134,6 +144,8 @@ class Region:
             kept.begin(constants, self.engine.packing(constants))
         if kept.waits():
             return None
+        if not kept.is_due(key):
+            return self.by_shapes()
         try:
             compiled = self._compiled_in_memory(arrays, lods)
         except UnsupportedError as error:
@@ -199,6 +211,18 @@ class Region:
             division = self.divisions[results[0]] = Division(culprit, str(error), parts)
         return division
 
+    def by_shapes(self) -> Division | None:
+        """What runs inputs whose LoDs do not come again: what lies between the operators that read LoDs, which run one by one."""
+        readers = [step for step in self.steps if step.op.type in READING_LOD]
+        if not readers:
+            return None
+        division = self.divisions.get(BY_SHAPES)
+        if division is None:
+            around = replace(self.surroundings, banned=self.surroundings.banned.union(*map(changed, readers)))
+            parts = tuple(sharing(group(self.steps, around, self.engine), self.specializations.share))
+            division = self.divisions[BY_SHAPES] = Division(readers[0], "LoDs that come once", parts)
+        return division
+
     def banned_with(self, culprit: Step) -> frozenset[str]:
         """Results to leave out with this one: after many were left out one by one, those of all operators of its type.
 
@@ -211,11 +235,16 @@ class Region:
 
 
 def find_regions(
-    steps: Sequence[Step], persistable: frozenset[str], fetched: Iterable[str], engine: Engine
+    steps: Sequence[Step],
+    persistable: frozenset[str],
+    fetched: Iterable[str],
+    engine: Engine,
+    on_host: frozenset[str] = frozenset(),
+    inner: bool = False,
 ) -> list[Step | Region]:
-    """The steps, with worthwhile runs of native ones grouped into regions."""
+    """The steps, with worthwhile runs of native ones grouped into regions. on_host, inner: as of `Surroundings`."""
     written = frozenset(name for step in steps for name in changed(step))
-    return sharing(group(steps, Surroundings(persistable, written, frozenset(fetched)), engine), 1)
+    return sharing(group(steps, Surroundings(persistable, written, frozenset(fetched), on_host, inner), engine), 1)
 
 
 def sharing(parts: list[Step | Region], share: int) -> list[Step | Region]:
@@ -273,7 +302,9 @@ def region_of(part: Sequence[Step], around: Surroundings, engine: Engine) -> Reg
     release = dict.fromkeys(name for step in part for name in step.release if name not in outputs)
     pooled = pooled_inputs((step.op for step in part), inputs, outputs) if engine.any_rows else frozenset()
     named = tuple(inputs), tuple(constants), tuple(outputs), tuple(release)
-    return Region(tuple(part), *named, engine, around, pooled)
+    kept = Specializations(arrivals=Arrivals() if around.inner else None)
+    hands_lods_on = around.inner and not any(step.op.type in READING_LOD for step in part)
+    return Region(tuple(part), *named, engine, around, pooled, kept, hands_lods_on)
 
 
 def names(step: Step) -> set[str]:
@@ -297,7 +328,7 @@ def may_be_native(step: Step, around: Surroundings, wanted: frozenset[str]) -> b
     further = [name for name in op.output_arg_names if name not in results and name not in op.input_arg_names]
     if op.variable_attrs():  # importers need numbers
         return False
-    if any(name in around.persistable or name in around.banned for name in results):
+    if any(name in around.persistable or name in around.banned or name in around.on_host for name in results):
         return False
     return not any(name in wanted for name in further)
 

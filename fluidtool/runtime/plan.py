@@ -24,6 +24,7 @@ from fluidtool.runtime.block import BlockPlan, BoundBlock, compile_block
 from fluidtool.runtime.dependencies import trains
 from fluidtool.runtime.engines.base import Engine
 from fluidtool.runtime.engines.numpy import keep_freed_memory
+from fluidtool.runtime.loop_numbers import loop_numbers
 from fluidtool.runtime.scope import Scope
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class Plan:
     blocks: dict[int, BlockPlan] = field(default_factory=dict)
     kept: WeakKeyDictionary[Scope, Bindings] = field(default_factory=WeakKeyDictionary, repr=False)
     resting: WeakKeyDictionary[Scope, BoundBlock] = field(default_factory=WeakKeyDictionary, repr=False)
+    numbers: frozenset[str] | None = None
     kernels: dict[str, Any] = field(default_factory=dict, repr=False)
     loops: dict[Any, CompiledLoop | None] = field(default_factory=dict, repr=False)
     lock: Lock = field(default_factory=locks.lock, repr=False)  # held while a block is compiled
@@ -60,6 +62,10 @@ class Plan:
         blocks = self.program.blocks
         if not compiled or len(blocks) > 1 or any(trains(op) for block in blocks for op in block.ops):
             keep_freed_memory()  # training and loops run operator by operator, each with new arrays
+        compiler = None if self.engine is None else self.engine.step_compiler
+        within = len(blocks) > 1 and not any(trains(op) for block in blocks for op in block.ops)
+        if compiler is not None and within and compiler.takes_program(self.program):
+            self.numbers = self.program.known(loop_numbers, self.program)
         given = self.program
         self.program = given.known(with_original_names, given) if compiled else unshared(given, self.fetches)
 
@@ -75,7 +81,7 @@ class Plan:
 
     def _compile(self, index: int) -> BlockPlan:
         needed_only = self.needed_only and index == 0
-        return compile_block(self.program.block(index), self.fetches, needed_only, self.engine)
+        return compile_block(self.program.block(index), self.fetches, needed_only, self.engine, self.numbers)
 
     def kernel_of(self, info: OpInfo) -> Any:
         """The kernel for a type of operator."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fluidtool.tensor import LoDTensor
@@ -19,6 +19,16 @@ def signature(inputs: Iterable[str], pooled: Collection[str], arrays: Iterable[A
         else (array.shape, array.dtype.char, lod)
         for name, array, lod in zip(inputs, arrays, lods, strict=True)
     )
+
+
+def levels(lods: Sequence[Lod]) -> list[Lod]:
+    """LoDs by which the number of an input, and of its levels, can be told: in their place, where nobody reads offsets."""
+    return [((number,),) * len(lod) for number, lod in enumerate(lods)]
+
+
+def meant(lod: Sequence[Sequence[int]], lods: Sequence[Lod]) -> list[list[int]]:
+    """The LoD of the input that one of `levels` tells."""
+    return [list(level) for level in lods[lod[0][0]]] if lod else []
 
 
 def lod_of_value(value: Any) -> Lod:

@@ -12,6 +12,7 @@ from weakref import ref
 
 from fluidtool import locks
 from fluidtool.records import dataclass
+from fluidtool.runtime.arrivals import Arrivals
 from fluidtool.runtime.engines.base import CompiledRegion
 
 MOST_KEPT = 64  # specializations kept per region, and as many refusals
@@ -34,7 +35,8 @@ class Specializations:
     """The specializations of a region by signature, and the refused signatures.
 
     A refusal says nothing about other signatures, unless many were refused and none compiled: then `given_up`
-    is for all. share: the number of regions of the block that share the memory. Readers and writers hold the lock: several
+    is for all. share: the number of regions of the block that share the memory. arrivals: of a region in a loop.
+    Readers and writers hold the lock: several
     threads may run one plan.
     """
 
@@ -49,6 +51,7 @@ class Specializations:
     refused: OrderedDict[Any, Refusal] = field(default_factory=OrderedDict)
     failures: int | None = 0  # signatures refused in a row; None once one was compiled
     given_up: Refusal | None = None
+    arrivals: Arrivals | None = None
     lock: Lock = field(default_factory=locks.lock)
 
     def are_of(self, constants: Sequence[Any]) -> bool:
@@ -67,7 +70,18 @@ class Specializations:
         if found is None or not self.are_of(constants):
             return None
         self.kept.move_to_end(key)
+        if self.arrivals is not None:
+            self.arrivals.note(key)
         return found
+
+    def is_due(self, key: Any) -> bool:
+        """Whether to compile for a signature now."""
+        if self.arrivals is None or not self.kept:
+            return True
+        taken = self._taken()
+        last = taken[next(reversed(taken))]
+        is_full = len(taken) >= MOST_KEPT or sum(taken.values()) + last > max(ROOM // self.share, 2 * last)
+        return self.arrivals.is_due(key, len(taken), next(iter(taken)) if is_full else None)
 
     def refusal(self, key: Any) -> Refusal | None:
         """Why this signature has none, if known."""
@@ -117,7 +131,7 @@ class Specializations:
 
     def trim(self) -> None:
         """Drop the least recently used while there are too many or they take too much memory."""
-        taken = {key: compiled.memory + NUMBER * numbers_of(key) for key, compiled in self.kept.items()}
+        taken = self._taken()
         newest = next(reversed(taken))
         memory, room = sum(taken.values()), max(ROOM // self.share, 2 * taken[newest])
         for key in [key for key in taken if key != newest]:
@@ -125,6 +139,10 @@ class Specializations:
                 return
             memory -= taken[key]
             del self.kept[key]
+
+    def _taken(self) -> dict[Any, int]:
+        """The memory that each takes, the least recently used first."""
+        return {key: compiled.memory + NUMBER * numbers_of(key) for key, compiled in self.kept.items()}
 
 
 def numbers_of(signature: Any) -> int:

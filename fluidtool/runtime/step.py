@@ -383,6 +383,12 @@ def located(error: FluidError, op: Operator, variable: str | None = None) -> Flu
     return error
 
 
+def say_where(error: FluidError, step: Located) -> None:
+    """Let an error say where it happened, unless it does already."""
+    if not getattr(error, "located", False):
+        located(error, step.context.op).args = (f"{error.args[0]} [{where(step)}]", *error.args[1:])
+
+
 def where(step: Located) -> str:
     """'block 0, X=img (1, 3, 4) float32 -> Out=t; written in train.py, line 7: t = …' for messages."""
     op = step.context.op

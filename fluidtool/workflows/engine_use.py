@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from fluidtool.report.common import EngineUse
 
 
+def is_region(part: object) -> bool:
+    """Whether a part of a block's work is a region."""
+    return isinstance(part, Region)
+
+
 def engine_used(executor: Executor, plan: Plan, watched: str) -> EngineUse:
     """What computed the runs of a plan: engine, operators, and how many of them in how many calls of a compiled engine.
 
@@ -28,7 +33,11 @@ def engine_used(executor: Executor, plan: Plan, watched: str) -> EngineUse:
         return used
     if watched:
         return {**used, "reason": f"{watched} runs every operator separately"}
-    regions = [step for step in block.work if isinstance(step, Region)]
+    inner = [
+        plan.blocks[index] for index in sorted(plan.blocks) if index and any(map(is_region, plan.blocks[index].work))
+    ]
+    used["operators"] += sum(len(each.steps) for each in inner)
+    regions = [step for each in (block, *inner) for step in each.work if isinstance(step, Region)]
     trained = [step for step in block.work if isinstance(step, TrainingRegion)]
     called = [region for region in regions if region.specializations.kept]
     called_to_train = [region for region in trained if region.has_run]

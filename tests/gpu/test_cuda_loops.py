@@ -398,7 +398,7 @@ def test_a_weight_that_a_loop_and_a_region_share_stays_where_it_is(compiled: lis
     assert len(compiled) == 4 and len(set(compiled)) == 1
 
 
-def test_a_greedy_decoder_runs_operator_by_operator(compiled: list[CudaStep]) -> None:
+def test_a_greedy_decoder_is_not_unrolled(compiled: list[CudaStep]) -> None:
     main, startup, last = greedy(4)
     scope, executor = fluid.Scope(), fluid.Executor(CUDAPlace(0))
     fluid.Executor(fluid.CPUPlace()).run(startup, scope=scope)

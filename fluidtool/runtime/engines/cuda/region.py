@@ -157,6 +157,8 @@ class Work:
 
     def run(self) -> None:
         """Do it on the current device. Raises UnsupportedError if a library refuses a call that no other one replaces."""
+        if not self.steps:  # nobody reads what a region computes
+            return
         if self.graph is not None:
             self.graph.launch()
             return
@@ -268,7 +270,7 @@ class CudaRegion:
                 for value, array in zip(self.imported.graph.inputs, self.inputs, strict=True)
             ])  # fmt: skip
             work()
-            booleans, first = self.imported.booleans, self.outputs[0]
+            booleans = self.imported.booleans
             types = [
                 np.bool_ if name in booleans else each.dtype
                 for name, each in zip(self.names, self.outputs, strict=True)
@@ -276,7 +278,7 @@ class CudaRegion:
             if is_certain:
                 return dict(zip(self.names, self.mover.copies(self.outputs, types), strict=True)), None
             whole, *others = self.mover.copies([self.whole, *self.outputs[1:]], [self.whole.dtype, *types[1:]])
-            found = [whole[:-1].reshape(first.shape).astype(types[0], copy=False), *others]
+            found = [whole[:-1].reshape(self.outputs[0].shape).astype(types[0], copy=False), *others]
             return dict(zip(self.names, found, strict=True)), whole
 
     def _watched(self, watch: Watch) -> None:
