@@ -9,8 +9,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fluidtool.fluid import layers
 from fluidtool.runtime.engines.cuda import ranking
+from fluidtool.runtime.engines.cuda.training.compiled import CudaStep
 from tests.gpu.test_cuda_regions import calls, on_gpu
+from tests.gpu.test_training_halves import near
+from tests.gpu.test_training_reductions import in_a_step, kernels
+from tests.gpu.test_training_softmax import jobs
 from tests.runtime.native.checking import Array, Net
 
 pytestmark = pytest.mark.usefixtures("cupy")
@@ -47,8 +52,7 @@ def same(net: Net, *names: str) -> list[str]:
 
 def read(net: Net, array: Array) -> str:
     """Scores that a region reads: it begins with an operator that makes it worthwhile."""
-    side = [1] * array.ndim
-    pooled = net.data(of=array.reshape(*side[: max(4 - array.ndim, 0)], *array.shape))
+    pooled = net.data(of=array.reshape(*[1] * max(4 - array.ndim, 0), *array.shape))
     found = net.op("pool2d", "Out", {"X": pooled}, pooling_type="max", ksize=[1, 1], strides=[1, 1], paddings=[0, 0])
     return net.op("reshape2", "Out", {"X": found}, "XShape", shape=list(array.shape))
 
@@ -118,15 +122,55 @@ def test_later_attributes_that_have_no_kernel_are_left_to_the_operator(attrs: di
         np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize("limit", ["MOST", "EXACT"])
-def test_more_than_a_kernel_counts_is_left_to_the_operator(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranking, limit, 2)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("columns", "k"), [(65, 65), (66, 65), (128, 100), (200, 200), (1500, 300)])
+def test_many_of_the_largest_numbers(columns: int, k: int, kind: str) -> None:
+    """Rows are sorted; of equal numbers those of the CPU, in its order."""
+    net = Net()
+    x = read(net, scores(kind, 3, columns))
+    names = net.several("top_k", {"Out": 1, "Indices": 1}, {"X": x}, k=k)
+    assert same(net, *names)[-3:] == ["sort", "largest", "each"]
+
+
+@pytest.mark.parametrize("kind", ["numbers", "ties", "infinite"])
+def test_many_of_more_numbers_than_a_block_sorts(kind: str) -> None:
+    net = Net()
+    x = read(net, scores(kind, 2, 5000))
+    names = net.several("top_k", {"Out": 1, "Indices": 1}, {"X": x}, k=150)
+    assert same(net, *names)[-5:] == ["sort", "merge", "merge", "largest", "each"]
+
+
+@pytest.mark.parametrize("kind", ["numbers", "ties", "infinite", "nan"])
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize("shape", [(5,), (4, 1), (3, 7), (2, 3, 130), (2, 2100)])
+def test_all_numbers_in_order(shape: tuple[int, ...], descending: bool, kind: str) -> None:
+    """Equal numbers keep their order, and what is not a number counts as the largest."""
+    net = Net()
+    x = read(net, scores(kind, *shape))
+    names = net.several("argsort", {"Out": 1, "Indices": 1}, {"X": x}, axis=-1, descending=descending)
+    assert "sort" in same(net, *names)
+
+
+def test_the_order_along_another_axis_is_left_to_the_operator() -> None:
+    net = Net()
+    x = read(net, scores("numbers", 3, 7))
+    names = net.several("argsort", {"Out": 1, "Indices": 1}, {"X": x}, axis=0)
+    want, found = net.run("numpy", *names), on_gpu(net, *names)
+    assert net.why_not() == ["an axis other than the last"]
+    for a, b in zip(found, want, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("type", ["top_k", "argsort"])
+def test_more_than_a_kernel_counts_is_left_to_the_operator(type: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranking, "EXACT", 2)
     net = Net()
     x = read(net, scores("ties", 6, 9))
-    names = net.several("top_k", {"Out": 1, "Indices": 1}, {"X": x}, k=3)
+    attrs: dict[str, Any] = {"k": 3} if type == "top_k" else {"axis": -1}
+    names = net.several(type, {"Out": 1, "Indices": 1}, {"X": x}, **attrs)
     want, found = net.run("numpy", *names), on_gpu(net, *names)
     (why,) = net.why_not()
-    assert why.startswith("more than 2 places" if limit == "MOST" else "rows of more than 2 elements")
+    assert why == "rows of more than 2 elements"
     for a, b in zip(found, want, strict=True):
         np.testing.assert_array_equal(a, b)
 
@@ -137,3 +181,63 @@ def test_in_halves_the_places_are_those_of_the_rounded_scores(half: str, monkeyp
     net = Net()
     x = read(net, scores("ties", 6, 40))
     same(net, *net.several("top_k", {"Out": 1, "Indices": 1}, {"X": x}, k=4))
+
+
+# ---------------------------------------------------------------- training steps
+def ranked(net: Net, type: str, x: Array, is_odd: bool = False, **attrs: Any) -> list[str]:
+    """Numbers in order and their places, and the gradient by all numbers. is_odd: by a result that is no view of memory."""
+    given = net.data(of=x)
+    out, places = net.several(type, {"Out": 1, "Indices": 1}, {"X": given}, **attrs)
+    (made,) = net.run("numpy", out)
+    grad = net.data(of=np.arange(1, 1 + made.size, dtype=np.float32).reshape(made.shape))
+    if is_odd:
+        grad = net.op("square", "Out", {"X": grad})
+    inputs = {"X": given, "Indices": places, "Out@GRAD": grad}
+    attrs = {} if type == "top_k" else attrs
+    return [out, places, net.op(f"{type}_grad", "X@GRAD", inputs, **attrs)]
+
+
+@pytest.mark.parametrize("is_odd", [False, True])
+@pytest.mark.parametrize(("shape", "k"), [((3, 7), 1), ((3, 7), 4), ((2, 3, 40), 40), ((2, 300), 100), ((70,), 3)])
+def test_the_gradient_goes_back_to_its_places(
+    shape: tuple[int, ...], k: int, is_odd: bool, compiled: list[CudaStep]
+) -> None:
+    net = Net()
+    names = ranked(net, "top_k", scores("ties", *shape), is_odd, k=k)
+    names += ranked(net, "top_k_v2", scores("numbers", *shape), is_odd, k=k, axis=-1)
+    _, _, grad, *_ = in_a_step(net, *names)
+    assert len(compiled) == 1 and kernels(compiled[-1]).count("back") == 2
+    assert np.count_nonzero(grad) == grad.size // shape[-1] * k
+
+
+@pytest.mark.parametrize("descending", [False, True])
+def test_the_gradient_of_an_order(descending: bool, compiled: list[CudaStep]) -> None:
+    net = Net()
+    in_a_step(net, *ranked(net, "argsort", scores("ties", 4, 90), axis=-1, descending=descending))
+    assert len(compiled) == 1 and kernels(compiled[-1])[-1] == "back"
+
+
+def test_the_gradient_by_places_from_elsewhere_is_left_to_cupy(compiled: list[CudaStep]) -> None:
+    """They may name one twice."""
+    net = Net()
+    inputs = {"X": net.data(2, 5), "Indices": net.data(of=np.array([[1, 1], [0, 4]])), "Out@GRAD": net.data(2, 2)}
+    in_a_step(net, net.op("top_k_grad", "X@GRAD", inputs))
+    assert [step.calls for step in compiled if step.calls] == []
+
+
+@pytest.mark.parametrize("half", ["", "fp16", "bf16"])
+def test_a_network_that_learns_from_its_largest_numbers(
+    half: str, compiled: list[CudaStep], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def build() -> Any:
+        x = layers.fc(layers.data("x", [8]), 100, act="tanh")
+        return layers.mean(layers.square(layers.fc(layers.topk(x, 70)[0], 3) - 0.5))
+
+    batches = [{"x": np.random.default_rng(seed).standard_normal((6, 8)).astype(np.float32)} for seed in range(3)]
+    if half:
+        monkeypatch.setenv("FLUIDTOOL_CUDA_PRECISION", half)
+        near(build, batches, half, growth=4.0)
+    else:
+        both = jobs(build, batches)
+        assert both[1].region().region.parts is None
+    assert len(compiled) == 3

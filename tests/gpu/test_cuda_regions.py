@@ -405,14 +405,14 @@ def test_new_parameters_are_used() -> None:
 
 
 def test_a_region_is_split_at_what_has_no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranking, "MOST", 2)
+    monkeypatch.setattr(ranking, "EXACT", 2)
     net = Net()
     x = net.conv(net.data(1, 3, 7, 7), net.parameter(4, 3, 3, 3), paddings=[1, 1])
     x, _ = net.several("top_k", {"Out": 1, "Indices": 1}, {"X": x}, k=3)
     y = net.op("softmax", "Out", {"X": x}, axis=-1)
     np.testing.assert_allclose(on_gpu(net, y)[0], net.run("numpy", y)[0], rtol=1e-5, atol=1e-6)
     on_gpu(net, y)
-    assert list(reasons(net.plan.work).values()) == ["more than 2 places"]
+    assert list(reasons(net.plan.work).values()) == ["rows of more than 2 elements"]
 
 
 @pytest.mark.parametrize(

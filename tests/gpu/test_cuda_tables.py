@@ -10,7 +10,7 @@ import pytest
 import fluidtool.fluid as fluid
 from fluidtool.errors import OperatorError
 from fluidtool.fluid import layers
-from fluidtool.runtime.engines.cuda.training import kernels
+from fluidtool.runtime.engines.cuda import sorting
 from fluidtool.runtime.engines.cuda.training.compiled import CudaStep
 from fluidtool.tensor import CUDAPlace
 from tests.gpu.test_training_steps import Job, same
@@ -76,7 +76,7 @@ def test_gradients_of_rows_are_part_of_the_step(name: str, compiled: list[CudaSt
 def test_ids_are_sorted_by_several_blocks(
     chunk: int, compiled: list[CudaStep], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kernels, "CHUNK", chunk)
+    monkeypatch.setattr(sorting, "CHUNK", chunk)
     both(two_tables, OPTIMIZERS["sgd"], 3, 37)
     assert kinds(compiled[-1]).count("sort") == 1
     assert kinds(compiled[-1]).count("merge") == 8 - (chunk.bit_length() - 1)  # of 256 keys

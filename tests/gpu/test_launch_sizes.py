@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from fluidtool.ops.nn.interpolation import axis_ratio, axis_taps
 from fluidtool.ops.tensor.partial_sort import partial_sort
-from fluidtool.runtime.engines.cuda import decoding, ranking  # noqa: F401  (what lowers best paths, and places)
+from fluidtool.runtime.engines.cuda import decoding, ranking, sorting  # noqa: F401  (what lowers best paths, and places)
 from fluidtool.runtime.engines.cuda.calls import Buffer, Place, channels_last, row_major
 from fluidtool.runtime.engines.cuda.training import ctc, groups, kernels, structured  # noqa: F401  (what lowers the rest)
 from fluidtool.runtime.engines.cuda.training.images import readers_of
@@ -169,7 +169,7 @@ def test_gradients_by_sorted_ids(cases: list[tuple[int, int]], rows: int, kind: 
         nodes.append(Node(kind, [*ids, *grads], Value(f"y{number}", total.shape), attrs))
         wanted.append(total)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kernels, "CHUNK", 16)
+        patch.setattr(sorting, "CHUNK", 16)
         found, _ = several(given, nodes, [node.output for node in nodes])
     for a, b in zip(found, wanted, strict=True):
         np.testing.assert_array_equal(a, b)

@@ -25,8 +25,8 @@ from tests.gpu.test_cuda_class_losses import loss_of as class_loss
 from tests.gpu.test_cuda_class_losses import smoothed
 from tests.gpu.test_cuda_decoding import tagged
 from tests.gpu.test_cuda_path_losses import Case as PathLoss
+from tests.gpu.test_cuda_ranking import ranked, scores
 from tests.gpu.test_cuda_ranking import read as scores_in
-from tests.gpu.test_cuda_ranking import scores
 from tests.gpu.test_cuda_recurrent_regions import begun
 from tests.gpu.test_cuda_recurrent_regions import stack as layers_of_lstm
 from tests.gpu.test_cuda_recurrent_steps import LAYERS, stack
@@ -51,6 +51,7 @@ from tests.gpu.test_training_attention import needed
 from tests.gpu.test_training_attention import network as network_of_attention
 from tests.gpu.test_training_images import OPERATORS as OPERATORS_OF_IMAGES
 from tests.gpu.test_training_images import between, images
+from tests.gpu.test_training_reductions import in_a_step
 from tests.gpu.test_training_steps import OPTIMIZERS, Job, attention, words
 from tests.runtime.native.checking import Net
 from tests.runtime.native.test_sequences import gru, lstm, sequences
@@ -280,6 +281,16 @@ def test_kernels_of_whole_numbers_and_booleans(architecture: str, generated: lis
     on_gpu(net, net.op("lookup_table_v2", "Out", {"W": net.parameter(9, 3), "Ids": word}), both)
     (text,) = generated
     assert "ft_row(" in text and faults(text, architecture) == ""
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_kernels_of_sorted_rows_and_of_what_goes_back(architecture: str, generated: list[str]) -> None:
+    net = Net()
+    names = ranked(net, "top_k", scores("ties", 2, 3000), k=100)
+    in_a_step(net, *names, *ranked(net, "argsort", scores("ties", 4, 90), axis=-1))
+    text = "".join(generated)
+    assert "merge_" in text and "largest_" in text and "back_" in text
+    assert [faults(each, architecture) for each in generated] == [""] * len(generated)
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

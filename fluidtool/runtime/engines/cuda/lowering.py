@@ -49,7 +49,7 @@ NARROW = (frozenset(EXPRESSIONS) - {"label"}) | {
 }  # fmt: skip
 """Nodes whose results are kept in halves, where memory has those."""
 PIECE = 8  # halves of 16 bytes
-WHOLE = frozenset({"view", "best_path", "extreme_place", "top_k", "converted", "compared"})
+WHOLE = frozenset({"view", "best_path", "extreme_place", "top_k", "order", "converted", "compared"})
 """Nodes whose results may be whole numbers."""
 LARGEST = 2**31 - 4096  # elements that an index of 32 bits reaches, also that of a thread or a turn after the last one
 

@@ -1,17 +1,22 @@
-"""Where the largest and the smallest numbers are: a warp or a block for each row, which registers hold where they can."""
+"""Where the largest and the smallest numbers are: a warp or a block for each row, which registers hold where they can.
+
+Of many places rows are sorted.
+"""
 
 from __future__ import annotations
 
 from math import prod
 
+from fluidtool.runtime.engines.cuda.calls import Place, row_major
 from fluidtool.runtime.engines.cuda.lowering import Lowering, lowers
 from fluidtool.runtime.engines.cuda.rows import Rows, in_rows
-from fluidtool.runtime.engines.cuda.sources import EXPRESSIONS, THREADS, Index, Source
+from fluidtool.runtime.engines.cuda.sorting import sorted_keys
+from fluidtool.runtime.engines.cuda.sources import EXPRESSIONS, THREADS, Index, Source, threads_for
 from fluidtool.runtime.graph.importers.registry import need
 from fluidtool.runtime.graph.ir import Node, Value
 
 EXACT = 1 << 24  # whole numbers up to this are floats
-MOST = 64  # places of a row, whose order each thread keeps
+MOST = 64  # places of a row, whose order each thread keeps; for more, rows are sorted
 AHEAD = 8  # elements that a thread looks at before it tells the others
 
 BEFORE = """FT_DEVICE bool ft_before(float a, float i, float b, float j)
@@ -21,7 +26,7 @@ BEFORE = """FT_DEVICE bool ft_before(float a, float i, float b, float j)
 }
 """
 """Whether the number a at the place i comes before b at j: what is not a number first, then larger ones, then lower places."""
-SINK = """FT_DEVICE void ft_sink(float* values, int* places, int top, int size, float value, int place)
+SINK = """template <class V, class P> FT_DEVICE void ft_sink(V values, P places, int top, int size, float value, int place)
 {
     int hole = top, child = top;
     while (child < (size - 1) / 2) {
@@ -101,10 +106,12 @@ def _top_k(low: Lowering, node: Node) -> None:
     """
     (x,), k = node.inputs, node.output.shape[-1]
     rows, count = prod(x.shape[:-1]), x.shape[-1]
-    need(k <= MOST, f"more than {MOST} places")
     need(count <= EXACT, f"rows of more than {EXACT} elements")
     if k == 1:
         _first_of_rows(low, node, (rows, count), "", "ft_larger(v, most)", "v == most || v != v")
+        return
+    if k > MOST:
+        _many(low, node, (rows, count), k)
         return
 
     def write(kernel: Rows) -> None:
@@ -174,6 +181,103 @@ def _sorted(kernel: Rows, x: Value, k: int) -> None:
         "}",
         f"if (me == 0) for (int i = 0; i < {k}; i++) out[row * {k} + i] = places[i];",
     ]
+
+
+# ---------------------------------------------------------------- many places, and all
+ORDER = """FT_DEVICE unsigned ft_order(float v)
+{
+    const unsigned bits = v == 0.0f ? 0u : __float_as_uint(v);
+    return v != v ? 0xffffffffu : bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+}
+"""
+"""What stands for a number where larger ones are behind, and what is not a number is last; equal numbers have one."""
+PLACES = 24  # bits of a place in a row: EXACT elements
+
+
+def _sorted_places(low: Lowering, x: Value, matrix: tuple[int, int], descending: bool) -> Place:
+    """The keys of rows in order: what stands for the number, then its place."""
+
+    def key(src: Source, row: str, at: str) -> str:
+        src.functions["ft_order"] = ORDER
+        v = src.load(x, src.split(src.whole(f"{row} * {matrix[1]} + {at}"), x.shape))
+        return f"(whole)({'~' if descending else ''}ft_order({v})) << {PLACES} | {at}"
+
+    return sorted_keys(low, *matrix, key)
+
+
+def _place(key: str) -> str:
+    """The place that a key names."""
+    return f"({key} & {(1 << PLACES) - 1})"
+
+
+def _many(low: Lowering, node: Node, matrix: tuple[int, int], k: int) -> None:
+    """The leading k places of sorted rows; what Paddle takes of them where two of k + 1 numbers are equal."""
+    (x,), (rows, count) = node.inputs, matrix
+    out, keys = low.new(node.output), _sorted_places(low, x, matrix, True)
+    src, threads = Source(low), threads_for(count)
+    src.row(threads)
+    first, second = (f"({src.at(keys, ['row', part])} >> {PLACES})" for part in ("i", "(i + 1)"))
+    equal = f"const float v = {first} == {second} && {first} != 0 ? 1.0f : 0.0f;"  # 0 stands for what is not a number
+    place = _place(src.at(keys, ["row", "i"]))
+    src.lines.append(f"for (int i = me; i < {k}; i += {threads}) out[row * {k} + i] = {place};")
+    src.reduced("tied", "0.0f", equal, "({a} + {b})", min(k, count - 1), threads)
+    src.lines.append("if (tied == 0.0f) return;")
+    _from_heap(low, src, x, (count, k, threads))
+    low.calls.append(src.launch(out, rows, threads, "largest"))
+
+
+def _from_heap(low: Lowering, src: Source, x: Value, sizes: tuple[int, int, int]) -> None:
+    """Statements that store the places of a row again in the order of a heap in memory: one thread moves it, all look ahead.
+
+    sizes: the numbers of a row, its places, the threads.
+    """
+    count, k, threads = sizes
+    src.functions["ft_sink"] = SINK
+    rows = prod(x.shape[:-1])
+    values, places = f"({src.writable(low.room((rows, k)))} + row * {k})", f"(out + row * {k})"
+
+    def read(part: str) -> str:
+        return f"const float own = {src.load(x, src.split(src.whole(f'row * {count} + {part}'), x.shape))};"
+
+    def larger() -> str:
+        return f"{read('start + i')} if (own > least) v = (float)(start + i);"
+
+    each = f"for (int i = me; i < {k}; i += {threads})"
+    src.lines += [
+        f"{each} {{ {src.within(lambda: read('i'))} {values}[i] = own; {places}[i] = i; }}",
+        "__syncthreads();",
+        f"if (me == 0) for (int top = {(k - 2) // 2}; top >= 0; top--) "
+        f"ft_sink({values}, {places}, top, {k}, {values}[top], (int){places}[top]);",
+        "__syncthreads();",
+        f"for (int start = {k}; start < {count};) {{",
+        f"const float least = {values}[0];",
+    ]
+    ahead = f"float v = {count}.0f; if (start + i < {count}) {{ {src.within(larger)} }}"
+    src.reduced("next", f"{count}.0f", ahead, "({a} < {b} ? {a} : {b})", threads * AHEAD, threads)
+    src.lines += [
+        f"if (next == {count}.0f) {{ start += {threads * AHEAD}; continue; }}",
+        "start = (int)next;",
+        f"if (me == 0) {{ {src.within(lambda: read('start'))} ft_sink({values}, {places}, 0, {k}, own, start); }}",
+        "start++;",
+        "__syncthreads();",
+        "}",
+        f"if (me == 0) for (int left = {k - 1}; left > 0; left--) {{",
+        f"    const float v = {values}[left]; const int i = (int){places}[left];",
+        f"    {places}[left] = {places}[0]; {values}[left] = {values}[0];",
+        f"    ft_sink({values}, {places}, 0, left, v, i);",
+        "}",
+    ]
+
+
+@lowers("order")
+def _order(low: Lowering, node: Node) -> None:
+    """The places of all numbers of each row in order; equal ones keep theirs, what is not a number counts as the largest."""
+    (x,), shape, out = node.inputs, node.output.shape, low.new(node.output)
+    rows, count = prod(shape[:-1]), shape[-1]
+    need(count <= EXACT, f"rows of more than {EXACT} elements")
+    keys = _sorted_places(low, x, (rows, count), node.attrs["descending"])
+    steps = (*(step * keys.strides[0] for step in row_major(shape[:-1])), 1)
+    low.elementwise(out, shape, lambda src, index: _place(src.at(Place(keys.buffer, steps), index)))
 
 
 def _picked(src: Source, node: Node, index: Index) -> str:

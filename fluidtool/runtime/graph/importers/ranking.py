@@ -1,4 +1,4 @@
-"""Indices of the largest elements along an axis."""
+"""Indices of the largest elements along an axis, and of all in order."""
 
 from __future__ import annotations
 
@@ -36,3 +36,11 @@ def _top_k(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     shape = (*x.shape[:-1], count)
     places = r.add("top_k", [x], op, "Indices", shape, integer=True)
     r.add("pick", [x, places], op, "Out", shape)
+
+
+@imports("argsort", results=("Out", "Indices"))
+def _argsort(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
+    x = r.get(op, "X")
+    need(x.shape and axis_within(attrs["axis"], len(x.shape)) == len(x.shape) - 1, "an axis other than the last")
+    places = r.add("order", [x], op, "Indices", x.shape, integer=True, descending=bool(attrs["descending"]))
+    r.add("pick", [x, places], op, "Out", x.shape)

@@ -31,8 +31,8 @@ SHARED = (
 """Operators that are imported as in inference: they have no parameters."""
 SHAPED = ("reshape2", "transpose2", "squeeze2", "unsqueeze2", "flatten2", "reshape", "transpose")
 """The same for those whose gradients need the shape of their input."""
-RANKING = ("arg_max", "arg_min", "top_k", "top_k_v2", "accuracy")
-"""The same for those that have no gradient in steps; their results, or what they read, are whole numbers."""
+RANKING = ("arg_max", "arg_min", "top_k", "top_k_v2", "argsort", "accuracy")
+"""The same for those whose results, or what they read, are whole numbers."""
 LOSSES = ("sigmoid_cross_entropy_with_logits", "label_smooth")
 
 

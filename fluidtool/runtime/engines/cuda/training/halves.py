@@ -14,7 +14,7 @@ EACH = (frozenset(EXPRESSIONS) | MOVES) - {"label"}
 FOLLOWING = EACH | {
     "softmax", "softmax_dropped", "softmax_part", "softmax_gradient", "pool", "pool_gradient", "interpolate",
     "interpolate_gradient", "pixel_shuffle", "pixel_shuffle_gradient", "local_response", "local_response_gradient",
-    "group_norm_step", "group_norm_gradient",
+    "group_norm_step", "group_norm_gradient", "put_back",
 }  # fmt: skip
 """Nodes whose results are halves where one of their inputs is."""
 BEGINNING = FACTORS | {"rows"}

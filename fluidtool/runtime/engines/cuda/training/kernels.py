@@ -28,6 +28,7 @@ from fluidtool.runtime.engines.cuda.lowering import (
     need_cublaslt,
     need_cudnn,
 )
+from fluidtool.runtime.engines.cuda.sorting import sorted_keys
 from fluidtool.runtime.engines.cuda.sources import BUSY, THREADS, Source
 from fluidtool.runtime.engines.cuda.training.building import Rows, RowUpdate, Rule, Update
 from fluidtool.runtime.engines.cuda.training.forward import PLACES, literal
@@ -226,58 +227,21 @@ CHUNK = 2048  # keys that a block sorts in its own memory
 
 
 def sorted_ids(low: Lowering, ids: Sequence[Value]) -> Pointer:
-    """Keys of ids and of their places, sorted: by blocks, then two sorted runs at once. The same ids are sorted once."""
+    """Keys of ids and of their places, sorted. The same ids are sorted once."""
     known = tuple(ids)
-    if known in low.sorted:
-        return low.sorted[known]
-    counts = [prod(each.shape) for each in ids]
-    count = sum(counts)
-    size = max(2, 1 << (count - 1).bit_length())
-    chunk = min(size, CHUNK)
-    keys, src = Place(Buffer(2 * size, integer=True), (1,)), Source(low)
-    loaded, begin = f"{(1 << 62) - 1}ll", count  # larger than any key
-    for value, own in zip(reversed(ids), reversed(counts), strict=True):
-        begin -= own
-        place = low.place(value)
-        key = f"{src.pointer(place.buffer, place.offset)}[at - {begin}] << {PLACES} | at"
-        loaded = f"at >= {begin} && at < {begin + own} ? ({key}) : {loaded}"
-    swap = "if ((keys[a] > keys[b]) == ((a & k) == 0)) { const whole t = keys[a]; keys[a] = keys[b]; keys[b] = t; }"
-    pair = "const int a = me / j * 2 * j + me % j, b = a + j;"
-    each = f"for (int i = me; i < {chunk}; i += {chunk // 2})"
-    src.lines += [
-        f"__shared__ whole keys[{chunk}];",
-        f"const int me = threadIdx.x, start = blockIdx.x * {chunk};",
-        f"{each} {{ const int at = start + i; keys[i] = {loaded}; }}",
-        "__syncthreads();",
-        f"for (int k = 2; k <= {chunk}; k *= 2) for (int j = k / 2; j > 0; j /= 2) {{ {pair} {swap} __syncthreads(); }}",
-        f"{each} out[start + i] = keys[i];",
-    ]
-    low.calls.append(src.launch(keys, size // chunk, chunk // 2, "sort"))
-    run = chunk
-    while run < size:
-        keys, run = _merged(low, keys, run, size), 2 * run
-    low.sorted[known] = keys.pointer
-    return keys.pointer
+    if known not in low.sorted:
+        counts, places = [prod(each.shape) for each in ids], [low.contiguous(each) for each in ids]
 
+        def key(src: Source, row: str, at: str) -> str:
+            loaded, begin = "", 0
+            for place, own in zip(places, counts, strict=True):
+                element = f"{src.pointer(place.buffer, place.offset)}[{at} - {begin}]"
+                loaded = f"{at} >= {begin} ? {element} : {loaded}" if loaded else element
+                begin += own
+            return f"({loaded}) << {PLACES} | {at}"
 
-def _merged(low: Lowering, keys: Place, run: int, size: int) -> Place:
-    """Sorted runs of twice the length: each key counts those of the other run that are before it."""
-    src, out = Source(low), Place(Buffer(2 * size, integer=True), (1,))
-    at, given = src.thread(size), src.pointer(keys.buffer, keys.offset)
-    src.lines += [
-        f"const int own = {at} / {run} * {run}, pair = {at} / {2 * run} * {2 * run};",
-        f"const int other = own == pair ? pair + {run} : pair;",
-        f"const whole key = {given}[{at}];",
-        f"int low = 0, high = {run};",
-        "while (low < high) {",
-        "    const int middle = (low + high) / 2;",
-        f"    const whole there = {given}[other + middle];",
-        "    if (there < key || (there == key && other < own)) low = middle + 1; else high = middle;",
-        "}",
-        f"out[pair + {at} - own + low] = key;",
-    ]
-    low.calls.append(src.launch(out, -(-size // THREADS), THREADS, "merge"))
-    return out
+        low.sorted[known] = sorted_keys(low, 1, sum(counts), key).pointer
+    return low.sorted[known]
 
 
 def _row_sums(

@@ -1,21 +1,26 @@
-"""Moves in training steps beyond reshapes and slices: parts of an axis, borders, channels in another order."""
+"""Moves in training steps beyond reshapes and slices: parts of an axis, borders, channels and numbers in another order."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from fluidtool.ir import Operator
+from fluidtool.runtime.engines.cuda.lowering import Lowering, lowers
+from fluidtool.runtime.engines.cuda.sources import Source, threads_for
 from fluidtool.runtime.engines.cuda.training.building import StepBuilder, as_in_inference, imports_step
 from fluidtool.runtime.engines.cuda.training.images import Readers, readers_of
 from fluidtool.runtime.graph.importers.channels import add_shifted
 from fluidtool.runtime.graph.importers.padding import NONE, Border, borders_of, borders_of_images, places
 from fluidtool.runtime.graph.importers.registry import need
-from fluidtool.runtime.graph.ir import Value
+from fluidtool.runtime.graph.ir import Node, Value
 
 Attrs = Mapping[str, Any]
+RANKED = frozenset({"top_k", "order"})
+"""Nodes whose results are places, those of a row all different."""
 
 
 as_in_inference("split", "pad", "pad2d", "temporal_shift")
@@ -84,3 +89,37 @@ def _exchanged(b: StepBuilder, x: Value, outer: int) -> Value:
 @imports_step("temporal_shift_grad")
 def _shift_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     add_shifted(b, op, "X@GRAD", b.get(op, "Out@GRAD"), attrs, -1)
+
+
+# ---------------------------------------------------------------- places
+@imports_step("top_k_grad", "top_k_v2_grad", "argsort_grad")
+def _ranked_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    """The gradient at the places that the numbers came from, zeros elsewhere."""
+    shape, grad, places = b.shape_of(op, "X"), b.get(op, "Out@GRAD"), b.get(op, "Indices", integer=True)
+    ranked = any(node.output is places and node.kind in RANKED for node in b.nodes)
+    need(ranked, "the gradient by places that are not of this step, which may name one twice")
+    need(places.shape[:-1] == shape[:-1] and prod(grad.shape) == prod(places.shape), "a gradient that does not fit")
+    b.put(op, "X@GRAD", b.node("put_back", [b.view(grad, places.shape), places], shape))
+
+
+@lowers("put_back")
+def _put_back(low: Lowering, node: Node) -> None:
+    """A block for each row, whose places are all different: zeros, then what belongs to each place."""
+    (grad, places), shape, out = node.inputs, node.output.shape, low.new(node.output)
+    rows, count, k = prod(shape[:-1]), shape[-1], places.shape[-1]
+    src, threads = Source(low), threads_for(count)
+    src.lines.append("const int row = blockIdx.x, me = threadIdx.x;")
+
+    def stored(value: str, place: str) -> str:
+        return src.store(out, src.split(src.whole(f"row * {count} + {place}"), shape), value)
+
+    def moved() -> str:
+        own = src.split(src.whole(f"row * {k} + i"), places.shape)
+        return stored(src.load(grad, own), f"(int){src.load(places, own)}")
+
+    src.lines += [
+        f"for (int i = me; i < {count}; i += {threads}) {{ {src.within(lambda: stored('0.0f', 'i'))} }}",
+        "__syncthreads();",
+        f"for (int i = me; i < {k}; i += {threads}) {{ {src.within(moved)} }}",
+    ]
+    low.calls.append(src.launch(out, rows, threads, "back"))
