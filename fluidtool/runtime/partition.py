@@ -29,6 +29,8 @@ WORTH = frozenset(
         "conv2d",
         "conv3d",
         "conv2d_transpose",
+        "conv3d_transpose",
+        "depthwise_conv2d_transpose",
         "depthwise_conv2d",
         "mul",
         "matmul",

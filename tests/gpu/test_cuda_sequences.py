@@ -167,25 +167,51 @@ def test_resampling(after_convolution: bool) -> None:
 
 @pytest.mark.parametrize(
     "attrs",
-    [{"strides": [2, 2], "paddings": [1, 1]}, {"strides": [2, 3], "paddings": [0, 1, 1, 0]}],
+    [
+        {"strides": [2, 2], "paddings": [1, 1]},
+        {"strides": [2, 3], "paddings": [0, 1, 1, 0]},
+        {"strides": [2, 2], "paddings": [0, 0], "output_size": [10, 14]},
+        {"strides": [5, 4]},
+        {"dilations": [2, 3], "paddings": [1, 2]},
+        {"groups": 2},
+        {"groups": 4, "type": "depthwise_conv2d_transpose"},
+    ],
 )
-def test_transposed_convolutions(attrs: dict[str, Any]) -> None:
+@pytest.mark.parametrize("volumes", [False, True])
+def test_transposed_convolutions(volumes: bool, attrs: dict[str, Any]) -> None:
+    """With a scale, a bias and a ReLU after them."""
     net = Net()
-    settled = {"strides": [1, 1], "paddings": [0, 0], "dilations": [1, 1], "groups": 1} | attrs
-    inputs = {"Input": net.data(2, 3, 4, 5), "Filter": net.parameter(3, 4, 3, 3)}
-    x = net.op("conv2d_transpose", "Output", inputs, **settled)
-    x = net.op("elementwise_add", "Out", {"X": x, "Y": net.parameter(4)}, axis=1)
-    assert check(net, net.op("relu", "Out", {"X": x}), rtol=1e-5) == ["each", "Convolution", "each"]
+    settled = {
+        "strides": [1, 1],
+        "paddings": [0, 0],
+        "dilations": [1, 1],
+        "groups": 1,
+        "type": "conv2d_transpose",
+    } | attrs
+    groups, type = settled["groups"], settled.pop("type")
+    shape, filters = (2, 4, 4, 6), (4, 6 // groups if groups < 4 else 1, 3, 3)
+    if volumes:
+        type, shape, filters = "conv3d_transpose", (2, 4, 2, 4, 6), (*filters[:2], 2, 3, 3)
+        more = {"strides": 2, "dilations": 1, "output_size": 4}
+        settled |= {name: [first, *settled[name]] for name, first in more.items() if name in settled}
+        pads = settled["paddings"]
+        settled["paddings"] = [0, *pads] if len(pads) == 2 else [0, 0, *pads]
+    x = net.op(type, "Output", {"Input": net.data(*shape), "Filter": net.parameter(*filters)}, **settled)
+    count = filters[1] * groups
+    for operate in ("elementwise_mul", "elementwise_add"):
+        x = net.op(operate, "Out", {"X": x, "Y": net.parameter(count)}, axis=1)
+    found = check(net, net.op("relu", "Out", {"X": x}), rtol=1e-5)
+    assert [call for call in found if call != "each"] == ["Convolution"] and len(found) == (5 if volumes else 3)
 
 
-def test_a_transposed_convolution_that_is_wider_than_its_windows_is_left_to_cupy() -> None:
+def test_a_transposed_convolution_padded_by_an_algorithm_is_left_to_cupy() -> None:
     net = Net()
-    inputs = {"Input": net.data(1, 3, 4, 5), "Filter": net.parameter(3, 4, 3, 3)}
-    attrs = {"strides": [2, 2], "paddings": [0, 0], "dilations": [1, 1], "groups": 1, "output_size": [10, 12]}
-    x = net.op("conv2d_transpose", "Output", inputs, **attrs)
+    inputs = {"Input": net.data(1, 3, 4, 3), "Filter": net.parameter(3, 4, 3, 3)}
+    attrs = {"strides": [2, 2], "paddings": [0, 0], "dilations": [1, 1], "groups": 1, "padding_algorithm": "SAME"}
+    name = net.op("conv2d_transpose", "Output", inputs, **attrs)
     with pytest.raises(AssertionError):
-        check(net, net.op("relu", "Out", {"X": x}))
-    assert "wider than its windows" in str(net.why_not())
+        check(net, name)
+    assert net.why_not() == ["padding by an algorithm"]
 
 
 @pytest.mark.parametrize("groups", [1, 2])

@@ -131,6 +131,34 @@ def test_borders(type: str, attrs: dict[str, Any], compiled: list[CudaStep]) -> 
     assert len(compiled) == 1
 
 
+@pytest.mark.parametrize(
+    "attrs",
+    [
+        {"paddings": [1, 2, 0, 3, 2, 0], "value": 1.5},
+        {"paddings": [1, 2, 0, 3, 2, 0], "data_format": "NDHWC"},
+        {"paddings": [0, 0, 0, 0, 0, 0]},
+        {"paddings": [1, 2, 0, 3, 2, 0], "mode": "reflect"},
+        {"paddings": [1, 9, 0, 3, 2, 7], "mode": "replicate"},
+        {"paddings": [1, 2, 9, 3, 2, 0], "mode": "circular"},
+    ],
+)
+def test_borders_of_volumes(attrs: dict[str, Any], compiled: list[CudaStep]) -> None:
+    net = Net()
+    x = net.random.standard_normal((2, 3, 4, 5, 6)).astype(np.float32)
+    in_a_step(net, *both_ways(net, "pad3d", x, **attrs), rtol=1e-6)
+    assert len(compiled) == 1
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 4), (1, 3, 2), (2, 1, 4)])
+def test_borders_up_to_another_shape(shape: tuple[int, ...], compiled: list[CudaStep]) -> None:
+    net = Net()
+    inputs = {"X": net.data(2, 3, 4), "Y": net.data(*shape)}
+    out = net.op("pad_constant_like", "Out", inputs, pad_value=1.5)
+    inputs = {"Y": inputs["Y"], "Out@GRAD": numbered(net, out)}
+    in_a_step(net, out, net.op("pad_constant_like_grad", "Y@GRAD", inputs, pad_value=1.5))
+    assert len(compiled) == 1
+
+
 def test_copied_borders_of_channels_last_are_left_to_cupy(compiled: list[CudaStep]) -> None:
     net = Net()
     x = net.random.standard_normal((2, 3, 5, 7)).astype(np.float32)

@@ -88,16 +88,28 @@ def test_convolutions_of_volumes(groups: int, attrs: dict[str, Any], compiled: l
     assert sorted(computed) == ["out", "weights", "x"]
 
 
-def test_a_convolution_of_volumes_with_channels_last_is_left_to_cupy(compiled: list[CudaStep]) -> None:
-    net = Net()
-    attrs = {"strides": [1, 1, 1], "paddings": [0, 0, 0], "dilations": [1, 1, 1], "groups": 1, "data_format": "NDHWC"}
-    inputs = {"Input": net.data(2, 5, 6, 7, 4), "Filter": net.data(8, 4, 3, 2, 3)}
-    y = net.op("conv3d", "Output", inputs, **attrs)
+@pytest.mark.parametrize(
+    ("type", "filters", "attrs"),
+    [
+        ("conv3d_transpose", (4, 3, 2, 3, 2), {"strides": [2, 1, 3], "paddings": [0, 1, 0]}),
+        ("conv3d_transpose", (4, 3, 2, 3, 2), {"groups": 2, "dilations": [1, 2, 1], "paddings": [0, 1, 1, 0, 0, 0]}),
+        ("conv3d_transpose", (4, 3, 2, 3, 2), {"strides": [2, 2, 2], "output_size": [10, 14, 14]}),
+        ("conv2d_transpose", (4, 3, 3, 2), {"strides": [2, 2], "output_size": [14, 14]}),
+        ("depthwise_conv2d_transpose", (4, 1, 3, 2), {"strides": [2, 1], "paddings": [1, 0], "groups": 4}),
+    ],
+)
+def test_transposed_convolutions(
+    type: str, filters: tuple[int, ...], attrs: dict[str, Any], compiled: list[CudaStep]
+) -> None:
+    net, axes = Net(), len(filters) - 2
+    settled = {"strides": [1] * axes, "paddings": [0] * axes, "dilations": [1] * axes, "groups": 1} | attrs
+    inputs = {"Input": net.data(2, 4, *(5, 6, 7)[3 - axes :]), "Filter": net.data(*filters)}
+    y = net.op(type, "Output", inputs, **settled)
     wanted = dict.fromkeys(("Input@GRAD", "Filter@GRAD"), 1)
-    in_a_step(
-        net, y, *net.several("conv3d_grad", wanted, {**inputs, "Output@GRAD": numbered(net, y)}, **attrs), rtol=1e-5
-    )
-    assert [step.calls for step in compiled if step.calls] == []
+    grads = net.several(f"{type}_grad", wanted, {**inputs, "Output@GRAD": numbered(net, y)}, **settled)
+    in_a_step(net, y, *grads, rtol=1e-5)
+    computed = [call.computes for call in compiled[-1].calls if isinstance(call, Convolution)]
+    assert sorted(computed) == ["out", "weights", "x"]
 
 
 # ---------------------------------------------------------------- resampling
@@ -264,8 +276,15 @@ def volumes(x: Any) -> Any:
     return layers.reshape(x, [-1, 4, 4, 4])
 
 
+def wider_volumes(x: Any) -> Any:
+    x = layers.reshape(x, [-1, 2, 4, 8, 8])
+    x = layers.conv3d_transpose(x, 2, filter_size=2, stride=2, act="tanh")
+    return layers.reshape(layers.pool3d(x, 2, "avg", 2), [-1, 8, 8, 8])
+
+
 OPERATORS: dict[str, tuple[Any, int]] = {  # and what it needs of kernels between its neighbors, forward and backward
     "volumes": (volumes, 0),
+    "wider_volumes": (wider_volumes, 0),
     "nearest": (lambda x: layers.resize_nearest(x, scale=2.0, align_corners=False), 2),
     "bilinear": (lambda x: layers.resize_bilinear(x, [5, 11]), 2),
     "bilinear_by_pixels": (lambda x: layers.resize_bilinear(x, scale=2.0, align_corners=False, align_mode=0), 2),

@@ -76,6 +76,30 @@ def test_any_axes_and_equal_numbers_that_all_get_the_gradient(
     assert len(compiled) == 1 and np.count_nonzero(grad) > np.unique(grad[grad != 0]).size
 
 
+def products(net: Net, x: Array, **attrs: Any) -> tuple[str, str]:
+    """A product of x and its gradient."""
+    return extreme(net, "reduce_prod", x, **attrs)
+
+
+@pytest.mark.parametrize(
+    "attrs",
+    [{"dim": [0]}, {"dim": [1], "keep_dim": True}, {"dim": [0, 2]}, {"dim": [1, 2, 3]}, {"reduce_all": True}],
+)
+def test_products(attrs: dict[str, Any], compiled: list[CudaStep]) -> None:
+    net = Net()
+    x = 1 + 0.1 * net.random.standard_normal((3, 5, 4, 6)).astype(np.float32)
+    in_a_step(net, *products(net, x, **attrs), rtol=2e-5)
+    assert len(compiled) == 1
+
+
+def test_the_gradient_of_a_product_where_numbers_are_zero(compiled: list[CudaStep]) -> None:
+    """The only zero of a row gets the product of the others; where there are two, there is none."""
+    net = Net()
+    x = np.array([[2, 3, 4], [0, 3, 4], [2, 0, -0.0], [0, 0, 0], [np.nan, 0, 1], [np.inf, 0, 2]], np.float32)
+    _, grad = in_a_step(net, *products(net, x, dim=[1]))
+    assert grad[:3].tolist() == [[12, 8, 6], [24, 0, 0], [0, 0, 0]] and len(compiled) == 1
+
+
 @TYPES
 def test_one_of_many_and_many_of_a_few(type: str, compiled: list[CudaStep]) -> None:
     """Shares of a long sum are found by many threads."""

@@ -7,13 +7,13 @@ from math import prod
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fluidtool.runtime.engines.cuda.calls import Buffer, Convolution, Place, Pointer, channels_last
 from fluidtool.runtime.engines.cuda.channels import by_eights, filled, keep_padded, padded, takes_halves
 from fluidtool.runtime.engines.cuda.convolutions import finish_convolution, scaled_filters
 from fluidtool.runtime.engines.cuda.lowering import Lowering, like_input, lowers, need_cudnn
 from fluidtool.runtime.engines.cuda.sources import THREADS, Source, number
-from fluidtool.runtime.graph.importers.registry import need
 from fluidtool.runtime.graph.ir import NONE, Node, Shape, Value
 
 
@@ -46,25 +46,31 @@ def _interpolate(low: Lowering, node: Node) -> None:
 
 @lowers("conv_transpose")
 def _conv_transpose(low: Lowering, node: Node) -> None:
-    """The gradient by its images of the convolution with the same filters; then scale, bias, addend and activation."""
+    """The gradient by its images, or by the frames of its volumes, of the convolution with the same filters; then what follows."""
     need_cudnn(low)
-    x, attrs, shape = node.inputs[0], node.attrs, node.output.shape
-    weights = scaled_filters(node, 1)
-    filters = low.constant(np.ascontiguousarray(weights.transpose(0, 2, 3, 1)))
-    pads, steps, window = attrs["pads"], attrs["strides"], weights.shape[2:]
-    after = [
-        (count - 1) * step + size - before - whole
-        for count, step, size, before, whole in zip(x.shape[2:], steps, window, pads, shape[2:], strict=True)
-    ]
-    need(min(after) >= 0, "a transposed convolution whose result is wider than its windows")
-    plain = Place(Buffer(node.output.floats), channels_last(shape))
+    x, attrs, windows = node.inputs[0], node.attrs, node.attrs["windows"]
+    weights = _scaled_by_group(node)
+    filters = low.constant(np.ascontiguousarray(np.moveaxis(weights, 1, -1)))
+    plain = Place(Buffer(node.output.floats), channels_last(node.output.shape))
     low.calls.append(
         Convolution(
-            plain.pointer, Pointer(filters), _as_image(low, x), shape, weights.shape, x.shape, (*pads, *after),
-            tuple(steps), (1, 1), "x",
+            plain.pointer, Pointer(filters), _as_image(low, x), attrs["images"], weights.shape, windows.results,
+            windows.pads, windows.strides, windows.dilations, "x",
         )
     )  # fmt: skip
     _finish(low, node, plain)
+
+
+def _scaled_by_group(node: Node) -> NDArray[np.float32]:
+    """The filters [c, count of a group, …], times the scale of a channel of the result."""
+    weights, scale, groups = np.asarray(node.attrs["weights"], np.float32), node.attrs["scale"], node.attrs["groups"]
+    if scale is None:
+        return weights
+    each = np.repeat(np.reshape(scale, (groups, -1)), weights.shape[0] // groups, axis=0)
+    scaled: NDArray[np.float32] = (weights * each.reshape(*each.shape, *(1 for _ in weights.shape[2:]))).astype(
+        np.float32
+    )
+    return scaled
 
 
 def _as_image(low: Lowering, value: Value) -> Pointer:

@@ -39,7 +39,7 @@ WITHIN = MOVES | {"unary", "binary", "affine", "concat", "stack", "formula", "co
 ROWS = frozenset(
     {
         "softmax", "log_softmax", "softmax_dropped", "softmax_gradient", "layer_norm", "group_norm_step", "group_norm_gradient",
-        "reduce", "sums", "extremes",
+        "reduce", "sums", "joins",
     }
 )  # fmt: skip
 """Nodes that read an element two or three times."""

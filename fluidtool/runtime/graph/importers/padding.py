@@ -45,15 +45,34 @@ def borders_of_images(op: Operator, attrs: Mapping[str, Any], rank: int) -> list
 
 @imports("pad3d")
 def _pad3d(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
-    x, pads, mode = r.get(op, "X"), [int(pad) for pad in attrs["paddings"]], attrs["mode"]
+    x = r.get(op, "X")
+    add_border(r, op, x, borders_of_volumes(op, attrs, x.shape), attrs["mode"], float(attrs["value"]))
+
+
+def borders_of_volumes(op: Operator, attrs: Mapping[str, Any], shape: Sequence[int]) -> list[Border]:
+    """What `pad3d` adds before and after each axis. Raises UnsupportedError for what does not fit, and what is computed."""
+    pads, mode = [int(pad) for pad in attrs["paddings"]], attrs["mode"]
     need(not op.inputs.get("Paddings"), "computed paddings")
-    need(len(x.shape) == 5 and len(pads) == 6, "unsupported paddings")
+    need(len(shape) == 5 and len(pads) == 6, "unsupported paddings")
     need(mode in ("constant", "reflect", "replicate", "circular"), "unsupported paddings")
     space = [(pads[4], pads[5]), (pads[2], pads[3]), (pads[0], pads[1])]
     borders = [NONE, *space, NONE] if attrs["data_format"] == "NDHWC" else [NONE, NONE, *space]
-    fits = all(max(border) < size for size, border in zip(x.shape, borders, strict=True) if border != NONE)
+    fits = all(max(border) < size for size, border in zip(shape, borders, strict=True) if border != NONE)
     need(fits or mode != "reflect", "unsupported paddings")
-    add_border(r, op, x, borders, mode, float(attrs["value"]))
+    return borders
+
+
+@imports("pad_constant_like")
+def _pad_like(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
+    y = r.get(op, "Y")
+    add_border(r, op, y, borders_like(r.get(op, "X").shape, y.shape), "constant", float(attrs["pad_value"]))
+
+
+def borders_like(whole: Sequence[int], shape: Sequence[int]) -> list[Border]:
+    """What `pad_constant_like` adds behind each axis. Raises UnsupportedError for a shape that does not fit into the whole."""
+    fits = len(whole) == len(shape) and all(wide >= size for wide, size in zip(whole, shape, strict=True))
+    need(fits, "a shape that does not fit into that of X")
+    return [(0, wide - size) for wide, size in zip(whole, shape, strict=True)]
 
 
 def add_border(r: GraphBuilder, op: Operator, x: Value, borders: Sequence[Border], mode: str, value: float) -> None:

@@ -16,10 +16,11 @@ IMPORTERS: dict[str, Callable[[GraphBuilder, Operator, dict[str, Any]], None]] =
 RESULTS: dict[str, tuple[str, ...]] = {}  # the output slots that importers fill, if not only the first
 FOR_GPUS = frozenset(
     {
-        "accuracy", "argsort", "cast", "crf_decoding", "cross_entropy", "cross_entropy2", "cudnn_lstm", "equal",
-        "greater_equal", "greater_than", "label_smooth", "less_equal", "less_than", "linear_chain_crf", "logical_and",
-        "logical_not", "logical_or", "logical_xor", "lstm_unit", "mean", "not_equal", "one_hot", "one_hot_v2",
-        "reduce_all", "reduce_any", "sigmoid_cross_entropy_with_logits", "softmax_with_cross_entropy", "warpctc",
+        "accuracy", "argsort", "cast", "conv3d_transpose", "crf_decoding", "cross_entropy", "cross_entropy2",
+        "cudnn_lstm", "depthwise_conv2d_transpose", "equal", "greater_equal", "greater_than", "label_smooth",
+        "less_equal", "less_than", "linear_chain_crf", "logical_and", "logical_not", "logical_or", "logical_xor",
+        "lstm_unit", "mean", "not_equal", "one_hot", "one_hot_v2", "pad_constant_like", "reduce_all", "reduce_any",
+        "sigmoid_cross_entropy_with_logits", "softmax_with_cross_entropy", "warpctc",
     }
 )  # fmt: skip
 """Operators with kernels for GPUs only: elsewhere the operators' own kernels compute them."""

@@ -299,9 +299,9 @@ class StepBuilder(GraphBuilder):
         """The sums over all axes but those that are kept."""
         return self.node("sums", [value], [value.shape[axis] for axis in kept], kept=tuple(kept))
 
-    def extremes(self, value: Value, kept: Sequence[int], how: int) -> Value:
-        """The largest or the smallest elements over all axes but those that are kept. how: as `reduce` has it."""
-        return self.node("extremes", [value], [value.shape[axis] for axis in kept], kept=tuple(kept), how=how)
+    def joins(self, value: Value, kept: Sequence[int], how: int) -> Value:
+        """Extremes or products over all axes but those that are kept. how: as `reduce` has it."""
+        return self.node("joins", [value], [value.shape[axis] for axis in kept], kept=tuple(kept), how=how)
 
     def summed_to(self, value: Value, wide: Shape, shape: Shape) -> Value:
         """The sums over the axes along which something of shape `wide` was broadcast, in that `shape`."""

@@ -19,6 +19,7 @@ from fluidtool.runtime.graph.importers.elementwise import shape_of_slopes
 from fluidtool.runtime.graph.importers.losses import add_one_hot, labels_of, loss_of, probabilities, soft_loss
 from fluidtool.runtime.graph.importers.reductions import HOW
 from fluidtool.runtime.graph.importers.registry import IMPORTERS, need
+from fluidtool.runtime.graph.importers.transposed import transposed_windows
 from fluidtool.runtime.graph.importers.volumes import windows_of_volumes
 from fluidtool.runtime.graph.ir import Shape, Value
 
@@ -146,16 +147,16 @@ def _mean(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     b.put(op, "Out", b.formula(f"a * {literal(1 / prod(x.shape))}", total, shape=(1,)))
 
 
-EXTREMES = ("reduce_max", "reduce_min")
+JOINED = ("reduce_max", "reduce_min", "reduce_prod")
 
 
-@imports_step("reduce_sum", "reduce_mean", "reduce_max", "reduce_min")
+@imports_step("reduce_sum", "reduce_mean", *JOINED)
 def _reduce(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     x = b.get(op, "X")
     axes = reduced_axes(attrs, len(x.shape))
     need(attrs.get("out_dtype", -1) < 0, "a result of another type")
     kept = [axis for axis in range(len(x.shape)) if axis not in axes]
-    total = b.extremes(x, kept, HOW[op.type]) if op.type in EXTREMES else b.sums(x, kept)
+    total = b.joins(x, kept, HOW[op.type]) if op.type in JOINED else b.sums(x, kept)
     if op.type == "reduce_mean":
         total = b.formula(f"a / {literal(prod(x.shape) // prod(total.shape))}", total)
     wide = [1 if axis in axes else size for axis, size in enumerate(x.shape)]
@@ -307,35 +308,21 @@ def convolution_of(op: Operator, attrs: Attrs, images: Shape, filters: Shape) ->
     return windows_of(attrs, images, filters)
 
 
-@imports_step("conv2d_transpose")
+TRANSPOSED = ("conv2d_transpose", "depthwise_conv2d_transpose", "conv3d_transpose")
+
+
+@imports_step(*TRANSPOSED)
 def _transposed_convolution(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     x, weights = b.get(op, "Input"), b.get(op, "Filter")
-    windows, shape = transposed_of(b, op, attrs, x.shape, weights.shape)
+    windows, shape = transposed_of(op, attrs, x.shape, weights.shape)
     b.put(op, "Output", b.node("convolution", [x, weights], shape, windows=windows, computes="x"))
 
 
-def transposed_of(b: StepBuilder, op: Operator, attrs: Attrs, x: Shape, filters: Shape) -> tuple[Windows, Shape]:
-    """(the convolution whose gradient by its images this is, the shape of those images)."""
-    need(attrs.get("data_format", "NCHW") in ("NCHW", "AnyLayout") and len(x) == 4, "transposed convolution in NHWC")
-    need(
-        not attrs.get("output_size") and not any(op.inputs.get(slot) for slot in ("Bias",)), "a result of a given size"
-    )
-    need(not any(attrs.get("output_padding") or ()), "padding of the result")
-    steps, spread, groups = tuple(attrs["strides"]), tuple(attrs["dilations"]), int(attrs["groups"])
-    need(groups > 0 and filters[0] == x[1], "filters that do not fit")
-    need(attrs.get("padding_algorithm", "EXPLICIT") == "EXPLICIT", "padding by an algorithm")
-    pads = [int(pad) for pad in attrs["paddings"]]
-    top, bottom, left, right = pads if len(pads) == 4 else (pads[0], pads[0], pads[1], pads[1])
-    height, width = (
-        (size - 1) * step + apart * (window - 1) + 1 - before - after
-        for size, step, apart, window, before, after in zip(
-            x[2:], steps, spread, filters[2:], (top, left), (bottom, right), strict=True
-        )
-    )
-    images = (x[0], filters[1] * groups, height, width)
-    windows = windows_of(attrs, images, filters)
-    need(windows.results == x, "a size that windows do not fill")
-    return windows, images
+def transposed_of(op: Operator, attrs: Attrs, x: Shape, filters: Shape) -> tuple[Windows, Shape]:
+    """(the convolution whose gradient by its images this is, the shape of those images), if nothing is fused to it."""
+    fused = op.inputs.get("Bias") or attrs.get("fuse_relu") or attrs.get("fuse_activation")
+    need(not fused, "a convolution that is fused")
+    return transposed_windows(attrs, x, filters)
 
 
 # ---------------------------------------------------------------- normalization

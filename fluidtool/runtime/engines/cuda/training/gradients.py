@@ -12,6 +12,7 @@ from fluidtool.ir import Operator
 from fluidtool.ir.operator import EMPTY
 from fluidtool.runtime.engines.cuda.training.building import Rows, StepBuilder, imports_step
 from fluidtool.runtime.engines.cuda.training.forward import (
+    TRANSPOSED,
     along,
     check_batch_norm,
     convolution_of,
@@ -32,6 +33,7 @@ from fluidtool.runtime.engines.cuda.training.softmax import SOFTMAX_GRADIENT
 from fluidtool.runtime.graph.importers.elementwise import aligned
 from fluidtool.runtime.graph.importers.losses import check_sigmoid_cross_entropy, counted, labels_of
 from fluidtool.runtime.graph.importers.moves import cut_of
+from fluidtool.runtime.graph.importers.reductions import HOW
 from fluidtool.runtime.graph.importers.registry import need
 from fluidtool.runtime.graph.ir import Shape, Value
 
@@ -171,6 +173,21 @@ def _extreme_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     wide = tuple(1 if axis in axes else size for axis, size in enumerate(x.shape))
     need(prod(wide) == prod(grad.shape) == prod(out.shape), "a gradient that does not fit")
     b.put(op, "X@GRAD", b.formula("(b == c ? a : 0.0f)", b.view(grad, wide), x, b.view(out, wide), shape=x.shape))
+
+
+@imports_step("reduce_prod_grad")
+def _product_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    """The gradient times the product of the other elements, which is not 0 for the only one that is 0."""
+    x, grad = b.get(op, "X"), b.get(op, "Out@GRAD")
+    axes = reduced_axes(attrs, len(x.shape))
+    kept = [axis for axis in range(len(x.shape)) if axis not in axes]
+    wide = tuple(1 if axis in axes else size for axis, size in enumerate(x.shape))
+    need(prod(wide) == prod(grad.shape), "a gradient that does not fit")
+    product = b.joins(b.formula("(a == 0.0f ? 1.0f : a)", x), kept, HOW["reduce_prod"])
+    zeros = b.sums(b.formula("(a == 0.0f ? 1.0f : 0.0f)", x), kept)
+    others = "(b == 0.0f ? c * (d == 1.0f ? 1.0f : 0.0f) : c / b * (d == 0.0f ? 1.0f : 0.0f))"
+    parts = (b.view(each, wide) for each in (product, zeros))
+    b.put(op, "X@GRAD", b.formula(f"a * {others}", b.view(grad, wide), x, *parts, shape=x.shape))
 
 
 @imports_step("reshape2_grad", "squeeze2_grad", "unsqueeze2_grad", "flatten2_grad")
@@ -333,10 +350,10 @@ def _convolution_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
         b.put(op, "Filter@GRAD", found)
 
 
-@imports_step("conv2d_transpose_grad")
+@imports_step(*(f"{type}_grad" for type in TRANSPOSED))
 def _transposed_convolution_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     x, weights, grad = b.get(op, "Input"), b.get(op, "Filter"), b.get(op, "Output@GRAD")
-    windows, shape = transposed_of(b, op, attrs, x.shape, weights.shape)
+    windows, shape = transposed_of(op, attrs, x.shape, weights.shape)
     need(grad.shape == shape, "a gradient that does not fit")
     if b.wants(op, "Input@GRAD"):
         found = b.node("convolution", [grad, weights], x.shape, windows=windows, computes="out")

@@ -11,7 +11,7 @@ import numpy as np
 from fluidtool.ir import Operator
 from fluidtool.records import dataclass
 from fluidtool.runtime.engines.cuda.images import over_channels_around
-from fluidtool.runtime.engines.cuda.lowering import Lowering, like_input, lowers
+from fluidtool.runtime.engines.cuda.lowering import AXES, Lowering, like_input, lowers
 from fluidtool.runtime.engines.cuda.sources import THREADS, Source, number
 from fluidtool.runtime.engines.cuda.training.building import StepBuilder, as_in_inference, imports_step
 from fluidtool.runtime.engines.cuda.training.forward import along
@@ -79,27 +79,20 @@ def _resampled_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
 
 @lowers("interpolate_gradient")
 def _lower_resampled_gradient(low: Lowering, node: Node) -> None:
-    """Each cell adds what those that read it have of it, row by row. attrs: `readers` by axis."""
+    """Each cell adds what those that read it have of it, line by line. attrs: `readers` by axis, of images or of volumes."""
     (grad,), shape = node.inputs, node.output.shape
     src, out = Source(low), low.new(node.output, like_input(low, node))
-    order = sorted(range(4), key=lambda axis: -out.strides[axis])
+    order = sorted(range(len(shape)), key=lambda axis: -out.strides[axis])
     index = src.split(src.thread(prod(shape)), shape, order)
-    loops, places, shares = [], [], []
-    for name, part, readers in zip("yx", index[2:], node.attrs["readers"], strict=True):
-        begins = src.table(readers.begins)
-        loops.append(f"for (int {name} = (int){begins}[{part}]; {name} < (int){begins}[{part} + 1]; {name}++)")
-        places.append(f"(int){src.table(readers.places)}[{name}]")
-        shares.append("" if readers.shares is None else f"{src.table(readers.shares)}[{name}] * ")
-    src.lines += [
-        "float total = 0.0f;",
-        f"{loops[0]} {{",
-        f"    const int row = {places[0]};",
-        "    float line = 0.0f;",
-        f"    {loops[1]} line += {shares[1]}{src.load(grad, [*index[:2], 'row', places[1]])};",
-        f"    total += {shares[0]}line;",
-        "}",
-        src.store(out, index, "total"),
-    ]
+    axes = AXES[5 - len(shape) :]
+    step = f"sum = {src.load(grad, [*index[:2], *(f'at_{axis}' for axis in axes)])};"
+    for axis, part, readers in reversed(list(zip(axes, index[2:], node.attrs["readers"], strict=True))):
+        begins, places = src.table(readers.begins), src.table(readers.places)
+        share = "" if readers.shares is None else f"{src.table(readers.shares)}[{axis}] * "
+        loop = f"for (int {axis} = (int){begins}[{part}]; {axis} < (int){begins}[{part} + 1]; {axis}++)"
+        place = f"const int at_{axis} = (int){places}[{axis}];"
+        step = f"float total_{axis} = 0.0f; {loop} {{ {place} float sum; {step} total_{axis} += {share}sum; }} sum = total_{axis};"
+    src.lines += ["float sum;", step, src.store(out, index, "sum")]
     low.calls.append(src.launch(out, -(-prod(shape) // THREADS), THREADS, "resampled"))
 
 

@@ -14,7 +14,15 @@ from fluidtool.runtime.engines.cuda.sources import Source, threads_for
 from fluidtool.runtime.engines.cuda.training.building import StepBuilder, as_in_inference, imports_step
 from fluidtool.runtime.engines.cuda.training.images import Readers, readers_of
 from fluidtool.runtime.graph.importers.channels import add_shifted
-from fluidtool.runtime.graph.importers.padding import NONE, Border, borders_of, borders_of_images, places
+from fluidtool.runtime.graph.importers.padding import (
+    NONE,
+    Border,
+    borders_like,
+    borders_of,
+    borders_of_images,
+    borders_of_volumes,
+    places,
+)
 from fluidtool.runtime.graph.importers.registry import need
 from fluidtool.runtime.graph.ir import Node, Value
 
@@ -23,7 +31,7 @@ RANKED = frozenset({"top_k", "order"})
 """Nodes whose results are places, those of a row all different."""
 
 
-as_in_inference("split", "pad", "pad2d", "temporal_shift")
+as_in_inference("split", "pad", "pad2d", "pad3d", "pad_constant_like", "temporal_shift")
 
 
 # ---------------------------------------------------------------- borders
@@ -33,17 +41,24 @@ def _pad_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     b.put(op, "X@GRAD", _without_border(b, grad, borders_of(attrs, len(grad.shape))))
 
 
-@imports_step("pad2d_grad")
-def _pad2d_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+@imports_step("pad_constant_like_grad")
+def _pad_like_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    grad = b.get(op, "Out@GRAD")
+    b.put(op, "Y@GRAD", _without_border(b, grad, borders_like(grad.shape, b.shape_of(op, "Y"))))
+
+
+@imports_step("pad2d_grad", "pad3d_grad")
+def _padded_images_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     """Of mirrored and repeated pixels each gets its own gradient and those of its copies."""
     grad, mode, shape = b.get(op, "Out@GRAD"), attrs["mode"], b.shape_of(op, "X")
-    borders = borders_of_images(op, attrs, len(shape))
+    volumes = op.type == "pad3d_grad"
+    borders = borders_of_volumes(op, attrs, shape) if volumes else borders_of_images(op, attrs, len(shape))
     padded = tuple(size + sum(border) for size, border in zip(shape, borders, strict=True))
     need(grad.shape == padded, "a gradient that does not fit")
     if mode == "constant" or all(border == NONE for border in borders):
         b.put(op, "X@GRAD", _without_border(b, grad, borders))
         return
-    need(attrs["data_format"] == "NCHW", "copied borders in NHWC")
+    need(attrs["data_format"].startswith("NC"), "copied borders with channels last")
     readers = [_copies(size, border, mode) for size, border in zip(shape[2:], borders[2:], strict=True)]
     b.put(op, "X@GRAD", b.node("interpolate_gradient", [grad], shape, readers=readers))
 

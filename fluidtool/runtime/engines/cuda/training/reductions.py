@@ -1,4 +1,4 @@
-"""Sums and extremes over any axes: shares of them by many threads, then over the shares, always in one order."""
+"""Sums, extremes and products over any axes: shares of them by many threads, then over the shares, always in one order."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ SUM = 0  # of HOW
 TURNS = 32  # elements that each thread adds at least
 
 
-@lowers("sums", "extremes")
+@lowers("sums", "joins")
 def _sums(low: Lowering, node: Node) -> None:
-    """attrs: `kept`, the axes of the result; of extremes also `how`, a key of HOW."""
+    """attrs: `kept`, the axes of the result; of joins also `how`, a key of HOW."""
     x, kept, out = node.inputs[0], node.attrs["kept"], low.new(node.output)
     steps = low.strides_of(x)
     rest = sorted((axis for axis in range(len(x.shape)) if axis not in kept), key=lambda axis: -steps[axis])
