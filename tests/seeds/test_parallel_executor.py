@@ -93,7 +93,7 @@ def test_bcast_params() -> None:
 
 def test_share_vars_from_is_a_parallel_executor() -> None:
     loss, _ = network()
-    with pytest.raises(TypeError, match="share_vars_from should be ParallelExecutor"):
+    with pytest.raises(AssertionError, match="share_vars_from should be ParallelExecutor"):
         fluid.ParallelExecutor(False, loss.name, share_vars_from=fluid.Executor(fluid.CPUPlace()))  # type: ignore[arg-type]
 
 
