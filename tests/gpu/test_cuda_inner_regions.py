@@ -329,6 +329,32 @@ def test_an_id_that_a_late_step_computes_is_the_error_of_the_cpu() -> None:
     found.run({**feed, "n": np.array([1], np.int64)})
 
 
+def shuffled(by: int) -> Callable[[Any, Any], Any]:
+    """Steps that gather rows by the place of their largest number and the counter, `by` times, of 32 bits in between."""
+
+    def step(state: Any, i: Any) -> Any:
+        places = L.cast(L.cast(L.argmax(state, axis=1), "int32"), "int64")
+        first = L.elementwise_mod(places, L.fill_constant([1], "int64", 3))
+        return L.gather(L.fc(state, WIDTH, act="tanh"), L.elementwise_add(first, L.scale(i, float(by))))
+
+    return step
+
+
+def test_steps_may_gather_rows_by_what_they_compute() -> None:
+    found = job(until_fed(shuffled(0)))
+    for steps in (3, 7, 2, 7):
+        found.run(fed(steps, seed=steps))
+    assert sorted(found.parts()) == ["increment", "less_than", "region"]
+
+
+def test_a_row_that_a_step_gathers_from_nowhere_is_the_error_of_the_cpu() -> None:
+    found = job(until_fed(shuffled(10)))
+    said = [found.error(fed(5), place) for place in (0, 1, 1, 1)]
+    assert len(set(said)) == 1
+    assert "gather: Index must lie in [0, 3), the size of axis 0 of X, found 1" in said[0] and "[block 1, " in said[0]
+    found.run(fed(1))
+
+
 @pytest.mark.parametrize("kind", ["GRUCell", "LSTMCell"])
 @pytest.mark.parametrize(
     "settings", [{"max_step_num": 6}, {"max_step_num": 4, "impute_finished": True, "return_length": True}]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import fluidtool.fluid as fluid
 from fluidtool.errors import FluidError
 from fluidtool.runtime import Executor
 from fluidtool.runtime.engines.cuda import region
@@ -17,6 +18,9 @@ from fluidtool.tensor import CUDAPlace
 from tests.fuzz._networks import network
 from tests.gpu import cases
 from tests.gpu.nvrtc import ABSENT, faults, nvrtc
+from tests.gpu.test_cuda_arithmetic import batch as places
+from tests.gpu.test_cuda_arithmetic import chained
+from tests.gpu.test_cuda_arithmetic import tagged as picked_rows
 from tests.gpu.test_cuda_channels import odd as odd_layers
 from tests.gpu.test_cuda_channels import pictures
 from tests.gpu.test_cuda_channels import stem as first_layers
@@ -291,6 +295,22 @@ def test_kernels_of_sorted_rows_and_of_what_goes_back(architecture: str, generat
     text = "".join(generated)
     assert "merge_" in text and "largest_" in text and "back_" in text
     assert [faults(each, architecture) for each in generated] == [""] * len(generated)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_kernels_of_whole_numbers(architecture: str, generated: list[str]) -> None:
+    for seed in range(6):
+        net = Net(seed)
+        try:
+            on_gpu(net, *chained(net, np.random.default_rng(seed)))
+        except FluidError:
+            continue
+    main, startup, loss = picked_rows()
+    scope, executor = fluid.Scope(), fluid.Executor(CUDAPlace(0))
+    fluid.Executor(fluid.CPUPlace()).run(startup, scope=scope)
+    executor.run(main, places(0), [loss], scope=scope)
+    assert "(whole a, whole b)" in "".join(generated)
+    compile_all(generated, architecture)
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

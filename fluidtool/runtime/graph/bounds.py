@@ -1,4 +1,4 @@
-"""Whole numbers from outside that must be within bounds: ids of tables, tags, classes, lengths."""
+"""Whole numbers that must be within bounds: ids of tables, tags, classes, lengths."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from fluidtool.errors import OperatorError
 from fluidtool.records import dataclass
 from fluidtool.runtime.graph.ir import OutsideError
 
-COMPUTED = ""  # in the place of the name of ids that a region computes itself
+COMPUTED = ""  # in the place of the name of numbers that a region or a step computes itself
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
     """Numbers that must be in [0, rows), or `ignored`.
 
-    lengths: the name of how many numbers of each line count; '' if all do. of_table: whether they are ids of a table, of which a
-    region says itself what is wrong; else their operator does.
+    name: COMPUTED for those at which only kernels look. lengths: the name of how many numbers of each line count; '' if all do.
+    of_table: whether they are ids of a table, of which a region says itself what is wrong; else their operator does.
     """
 
     name: str

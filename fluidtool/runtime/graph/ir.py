@@ -51,12 +51,16 @@ RELU = Activation(1)
 
 @dataclass(eq=False, slots=True)
 class Value:
-    """An array of the graph, of float32 or of int64. `array` is set for constants."""
+    """An array of the graph, of float32 or of int64. `array` is set for constants.
+
+    short: whether whole numbers have 32 bits in the program; graphs have them as int64, and none leaves one.
+    """
 
     name: str
     shape: Shape
     array: Any = None
     integer: bool = False
+    short: bool = False
 
     @property
     def floats(self) -> int:

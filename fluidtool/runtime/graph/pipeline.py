@@ -68,18 +68,17 @@ def import_region(spec: RegionSpec) -> ImportedRegion:
     """The graph of a region; raises UnsupportedError if it cannot be imported."""
     given, constants = spec.inputs, spec.constants
     booleans = frozenset(name for name, array in given.items() if spec.for_gpus and array.dtype == np.bool_)
-    values = {
-        name: Value(name, tuple(array.shape), integer=array.dtype != np.float32 and name not in booleans)
-        for name, array in given.items()
+    kinds = {
+        name: (array.dtype != np.float32 and name not in booleans, array.dtype == np.int32)
+        for name, array in (*given.items(), *constants.items())
     }
+    values = {name: Value(name, tuple(array.shape), None, *kinds[name]) for name, array in given.items()}
     for name, array in (*given.items(), *constants.items()):
         widened = array.dtype == np.int32 and name in given
         readable = array.dtype in (np.float32, np.int64) or (array.dtype in OF_CONSTANTS and name in constants)
         if not (readable or widened or name in booleans) or array.size == 0:
             raise UnsupportedError(f"{name} is {array.dtype} {array.shape}", operand=name)
-    values |= {
-        name: Value(name, tuple(array.shape), array, array.dtype != np.float32) for name, array in constants.items()
-    }
+    values |= {name: Value(name, tuple(array.shape), array, *kinds[name]) for name, array in constants.items()}
     graph, lods, made = read_graph(
         spec.operators, values, spec.outputs, spec.lods, spec.rounded, spec.for_gpus, booleans
     )
@@ -87,6 +86,9 @@ def import_region(spec: RegionSpec) -> ImportedRegion:
     bounds = [bound for bound in every if bound.name != COMPUTED]
     if any(bound.name not in given for bound in bounds):
         raise UnsupportedError("ids are computed within the region")
+    for name, value in zip(spec.outputs, graph.outputs, strict=True):
+        if value.short:
+            raise UnsupportedError("whole numbers of 32 bits that leave the region", result=name)
     of_outputs = {name: [list(level) for level in lods.get(name, ())] for name in spec.outputs}
     return ImportedRegion(graph, bounds, of_outputs, len(bounds) < len(every), made)
 

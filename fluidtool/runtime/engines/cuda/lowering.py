@@ -34,7 +34,9 @@ from fluidtool.runtime.graph.weights import matrices
 
 MOVES = frozenset({"view", "transpose", "slice"})
 DEEPEST = 64  # nodes that follow each other within one kernel, which is written by functions that call each other
-WITHIN = MOVES | {"unary", "binary", "affine", "concat", "stack", "formula", "compared", "converted", "hits", "one_hot"}
+WITHIN = MOVES | {
+    "unary", "binary", "affine", "concat", "stack", "formula", "compared", "converted", "hits", "one_hot", "tile",
+}  # fmt: skip
 """What may be computed within its reader: without reading anything at an index that it looks up."""
 ROWS = frozenset(
     {
@@ -49,7 +51,9 @@ NARROW = (frozenset(EXPRESSIONS) - {"label"}) | {
 }  # fmt: skip
 """Nodes whose results are kept in halves, where memory has those."""
 PIECE = 8  # halves of 16 bytes
-WHOLE = frozenset({"view", "best_path", "extreme_place", "top_k", "order", "converted", "compared"})
+WHOLE = MOVES | {
+    "best_path", "extreme_place", "top_k", "order", "converted", "whole", "concat", "stack", "tile", "rows",
+}  # fmt: skip
 """Nodes whose results may be whole numbers."""
 LARGEST = 2**31 - 4096  # elements that an index of 32 bits reaches, also that of a thread or a turn after the last one
 
@@ -250,7 +254,8 @@ class Lowering:
         place = self.place(value)
         if same_strides(place.strides, strides, value.shape) and (value.integer or place.buffer.half == half):
             return place
-        return self.copy(value, Place(self.room(value.shape, half), strides))
+        room = Buffer(value.floats, integer=True) if value.integer else self.room(value.shape, half)
+        return self.copy(value, Place(room, strides))
 
     def copy(self, value: Value, into: Place) -> Place:
         """Copy a value to another place."""
@@ -411,6 +416,19 @@ def _stack(low: Lowering, node: Node) -> None:
         return
     place, axis = low.place(x), node.attrs["axis"]
     low.places[node.output] = Place(place.buffer, (*place.strides[:axis], 0, *place.strides[axis:]), place.offset)
+
+
+@lowers("tile")
+def _tile(low: Lowering, node: Node) -> None:
+    """Numbers that are repeated along axes of size 1, without a copy."""
+    (x,), shape = node.inputs, node.output.shape
+    alone = all(size in (1, whole) for size, whole in zip(x.shape, shape, strict=True)) and x not in low.inlined
+    if not alone or node.residual is not None or node.activation != NONE:
+        _elementwise(low, node)
+        return
+    place = low.place(x)
+    strides = tuple(step if size > 1 else 0 for size, step in zip(x.shape, place.strides, strict=True))
+    low.places[node.output] = Place(place.buffer, strides, place.offset)
 
 
 ALIASES: dict[str, Callable[[Place, Node], Place | None]] = {

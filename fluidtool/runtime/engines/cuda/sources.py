@@ -639,13 +639,29 @@ def _formula(src: Source, node: Node, index: Index) -> str:
     return src.call(node.attrs["text"], arguments)
 
 
+def _whole(src: Source, node: Node, index: Index) -> str:
+    """A formula (`text`) of whole numbers, which are broadcast."""
+    arguments = []
+    for value, shape in zip(node.inputs, node.attrs["shapes"], strict=True):
+        own = ["0" if size == 1 else part for part, size in zip(index, shape, strict=True)]
+        arguments.append(src.load(value, src.reshaped(own, shape, value.shape)))
+    return src.call(node.attrs["text"], arguments, "whole", "whole")
+
+
+def _tile(src: Source, node: Node, index: Index) -> str:
+    """Numbers that are repeated along axes."""
+    (x,), own = node.inputs, []
+    for part, size, whole in zip(index, x.shape, node.output.shape, strict=True):
+        own.append("0" if size == 1 else part if size == whole else src.whole(f"{part} % {size}"))
+    return src.load(x, own)
+
+
 def _compared(src: Source, node: Node, index: Index) -> str:
-    """A comparison, or arithmetic on whole numbers (`text`), of a and b, the latter broadcast."""
+    """A comparison (`text`) of a and b, the latter broadcast."""
     x, y = node.inputs
     own = ["0" if size == 1 else part for part, size in zip(index, node.attrs["y_shape"], strict=True)]
     b = src.load(y, src.reshaped(own, node.attrs["y_shape"], y.shape))
-    types = ["whole" if value.integer else "float" for value in (x, node.output)]
-    return src.call(node.attrs["text"], [src.load(x, index), b], *types)
+    return src.call(node.attrs["text"], [src.load(x, index), b], "whole" if x.integer else "float")
 
 
 def _converted(src: Source, node: Node, index: Index) -> str:
@@ -688,11 +704,15 @@ def _one_hot(src: Source, node: Node, index: Index) -> str:
 
 
 def _rows(src: Source, node: Node, index: Index) -> str:
-    """Rows of a table that is not constant, by ids; zeros for the id `zero`."""
+    """Rows of a table that is not constant, by ids; zeros for the id `zero`. With checks, an id that is no row is marked."""
     table, ids = node.inputs
     lead = node.output.shape[:-1]
-    row = src.whole(f"(int){src.load(ids, src.reshaped(index[:-1], lead, ids.shape))}")
-    loaded = src.load(table, [row, index[-1]])
+    loaded = src.load(ids, src.reshaped(index[:-1], lead, ids.shape))
+    marked = (
+        f"ft_row({loaded}, {table.shape[0]}, {src.writable(src.low.outside())})" if node.attrs.get("checks") else ""
+    )
+    row = src.whole(marked or f"(int){loaded}")
+    loaded = src.load(table, [row if table.shape[0] > 1 else "0", index[-1]])
     return loaded if node.attrs["zero"] == -1 else f"({row} == {node.attrs['zero']} ? 0.0f : {loaded})"
 
 
@@ -709,6 +729,8 @@ EXPRESSIONS: dict[str, Callable[[Source, Node, Index], str]] = {
     "mix": _mix,
     "gather": _gather,
     "formula": _formula,
+    "whole": _whole,
+    "tile": _tile,
     "compared": _compared,
     "converted": _converted,
     "hits": _hits,

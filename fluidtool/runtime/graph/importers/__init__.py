@@ -40,7 +40,7 @@ def read_graph(
     Before its importer, each operator's inference and checks run on the actual shapes; the importer must agree. Raises
     UnsupportedError for operators left to numpy; any other exception is a bug of an importer.
     """
-    builder, refusals = GraphBuilder(rounded, for_gpus, computes_wholes=for_gpus), Refusals()
+    builder, refusals = GraphBuilder(rounded, for_gpus), Refusals()
     builder.values.update({name: value for name, value in given.items() if name not in booleans})
     builder.conditions.update({name: given[name] for name in booleans})
     builder.lods.update({name: lod for name, lod in lods.items() if lod})

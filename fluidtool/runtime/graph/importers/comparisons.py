@@ -11,6 +11,7 @@ from fluidtool.ir import Operator
 from fluidtool.ops.math.versions import saved_by
 from fluidtool.proto.enums import VarType
 from fluidtool.runtime.graph.importers.elementwise import aligned
+from fluidtool.runtime.graph.importers.moves import put_view
 from fluidtool.runtime.graph.importers.registry import GraphBuilder, imports, need
 from fluidtool.runtime.graph.ir import Value
 
@@ -25,7 +26,13 @@ LOGIC = {
     "logical_xor": "(a != 0.0f) != (b != 0.0f)",
 }  # fmt: skip
 CHOSEN = "({} ? 1.0f : 0.0f)"
-ALIKE = {VarType.FP32: False, VarType.INT64: True}  # whether results of a cast are whole numbers
+ALIKE = {VarType.FP32: (False, False), VarType.INT64: (True, False), VarType.INT32: (True, True)}
+"""Whether results of a cast are whole numbers, and whether those have 32 bits."""
+CASTS = {  # to whole numbers, by whether those have 32 bits, and whether what is cast is whole
+    (False, False): "ft_whole(a)",
+    (True, False): "(a >= -2147483648.0f && a < 2147483648.0f ? (whole)(int)a : -2147483648ll)",
+    (True, True): "(whole)(int)a",
+}
 
 
 def comparison_text(op: Operator, integer: bool) -> str:
@@ -39,7 +46,7 @@ def comparison_text(op: Operator, integer: bool) -> str:
 @imports(*COMPARISONS)
 def _compare(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     x, y = r.get(op, "X", integer=None), r.get(op, "Y", integer=None)
-    need(x.integer == y.integer, "a comparison of two types")
+    need((x.integer, x.short) == (y.integer, y.short), "a comparison of two types")
     need(len(y.shape) <= len(x.shape), "broadcasting of X")
     y_shape = aligned(x.shape, y.shape, int(attrs.get("axis", -1)))
     need(all(b in (1, a) for a, b in zip(x.shape, y_shape, strict=True)), "broadcasting of X")
@@ -70,9 +77,12 @@ def _cast(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
         zero = "a != 0" if x.integer else "a != 0.0f"
         r.put_condition(op, "Out", r.node("converted", [x], x.shape, text=CHOSEN.format(zero)))
         return
-    need(wanted in ALIKE, "a cast to another type than float32, int64 or bool")
-    if x.integer == ALIKE[wanted] and name not in r.conditions:
+    need(wanted in ALIKE, "a cast to another type than float32, int64, int32 or bool")
+    integer, short = ALIKE[wanted]
+    if (x.integer, x.short) == (integer, short) and name not in r.conditions:
         r.alias(x, op, "Out")
-        return
-    text = "ft_whole(a)" if ALIKE[wanted] else "(float)(a)"
-    r.add("converted", [x], op, "Out", x.shape, integer=ALIKE[wanted], text=text)
+    elif x.short and integer:
+        put_view(r, x, op, x.shape, short=False)
+    else:
+        text = CASTS[short, x.integer] if integer else "(float)(a)"
+        r.add("converted", [x], op, "Out", x.shape, integer=integer, short=short, text=text)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from fluidtool.ir import Operator
-from fluidtool.proto.enums import VarType
+from fluidtool.ops.math.versions import saved_by
 from fluidtool.runtime.graph.importers.registry import (
     ABS,
     ADD,
@@ -47,7 +47,6 @@ OPERATIONS = {
     "elementwise_max": LARGER,
     "elementwise_min": SMALLER,
 }
-WHOLE_OPERATIONS = {"elementwise_add": "a + b", "elementwise_sub": "a - b", "elementwise_mul": "a * b"}
 EITHER_WAY = frozenset({"elementwise_add", "elementwise_mul", "elementwise_max", "elementwise_min"})
 ACTIVATIONS: dict[str, Callable[[dict[str, Any]], Activation]] = {
     "relu": lambda a: Activation(1),
@@ -70,10 +69,10 @@ ACTIVATIONS: dict[str, Callable[[dict[str, Any]], Activation]] = {
 
 @imports(*OPERATIONS)
 def _binary(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
-    x, y = r.get(op, "X", integer=None), r.get(op, "Y", integer=None)
-    need(x.integer == y.integer, "numbers of two types")
+    x, y = r.either(op, "X"), r.either(op, "Y")
+    need(x.integer == y.integer and x.short == y.short, "numbers of two types")
     if x.integer:
-        _whole_binary(r, op, attrs, x, y)
+        add_whole(r, op, attrs, x, y)
         return
     axis = int(attrs.get("axis", -1))
     need(len(y.shape) <= len(x.shape), "broadcasting of X")
@@ -92,19 +91,43 @@ def _binary(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     r.add("binary", [x, y], op, "Out", x.shape, operation=operation, y_shape=y_shape)
 
 
-def _whole_binary(r: GraphBuilder, op: Operator, attrs: dict[str, Any], x: Value, y: Value) -> None:
-    """Arithmetic on whole numbers, Y broadcast."""
-    need(r.computes_wholes and op.type in WHOLE_OPERATIONS and are_long(op), "integers")
+WHOLE_OPERATIONS = {
+    "elementwise_add": "a + b", "elementwise_sub": "a - b", "elementwise_mul": "a * b", "elementwise_div": "a / b",
+    "elementwise_max": "(a > b ? a : b)", "elementwise_min": "(a < b ? a : b)", "elementwise_floordiv": "a / b",
+    "elementwise_mod": "a % b",
+}  # fmt: skip
+"""Of whole numbers; quotients are cut towards zero, and what is left has the sign of a."""
+DOWN = {"elementwise_floordiv": ((2, 5), "(a - (a % b + b) % b) / b"), "elementwise_mod": ((2, 0), "(a % b + b) % b")}
+"""From which version of Paddle on quotients are rounded down, for divisors above 0."""
+DIVISIONS = frozenset({"elementwise_div", "elementwise_floordiv", "elementwise_mod"})
+
+
+@imports("elementwise_floordiv", "elementwise_mod")
+def _divide(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
+    x, y = (r.get(op, slot, integer=True) for slot in "XY")
+    need(x.short == y.short, "numbers of two types")
+    add_whole(r, op, attrs, x, y)
+
+
+def add_whole(r: GraphBuilder, op: Operator, attrs: dict[str, Any], x: Value, y: Value) -> None:
+    """Arithmetic on whole numbers, which kernels for GPUs do; only constants above 0 divide."""
+    need(
+        op.type not in DIVISIONS or (y.array is not None and (np.asarray(y.array) > 0).all()),
+        "a divisor that is computed",
+    )
     need(len(y.shape) <= len(x.shape), "broadcasting of X")
     y_shape = aligned(x.shape, y.shape, int(attrs.get("axis", -1)))
     need(all(b in (1, a) for a, b in zip(x.shape, y_shape, strict=True)), "broadcasting of X")
-    r.add("compared", [x, y], op, "Out", x.shape, integer=True, text=WHOLE_OPERATIONS[op.type], y_shape=y_shape)
+    version, down = DOWN.get(op.type, ((0, 0), ""))
+    text = down if down and saved_by(op.block.program, *version) else WHOLE_OPERATIONS[op.type]
+    put_whole(r, op, text, (x, y), (x.shape, y_shape))
 
 
-def are_long(op: Operator) -> bool:
-    """Whether the whole numbers that an operator computes have 64 bits, as they have in regions."""
-    var = op.block.find_var_recursive(op.outputs["Out"][0])
-    return var is not None and var.dtype == VarType.INT64
+def put_whole(r: GraphBuilder, op: Operator, text: str, inputs: Sequence[Value], shapes: Sequence[Shape]) -> None:
+    """A formula of whole numbers a, b, broadcast from `shapes`, as the operator's output; those of 32 bits begin again."""
+    short = inputs[0].short
+    written = f"(whole)(int)({text})" if short else text
+    r.add("whole", inputs, op, "Out", shapes[0], integer=True, short=short, text=written, shapes=tuple(shapes))
 
 
 def aligned(x: Shape, y: Shape, axis: int) -> Shape:
@@ -170,9 +193,15 @@ def _sum(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
 
 @imports("scale")
 def _scale(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
-    x = r.get(op, "X")
-    need(not op.inputs.get("ScaleTensor") and not x.integer, "a computed scale")
+    x = r.either(op, "X")
+    need(not op.inputs.get("ScaleTensor"), "a computed scale")
     factor, bias = float(attrs["scale"]), float(attrs["bias"])
+    if x.integer:
+        need(max(abs(factor), abs(bias)) < (1 << (31 if x.short else 63)), "a scale beyond whole numbers")
+        first = bias and not attrs.get("bias_after_scale", True)
+        text = f"(a + {int(bias)}ll) * {int(factor)}ll" if first else f"a * {int(factor)}ll + {int(bias)}ll"
+        put_whole(r, op, text, (x,), (x.shape,))
+        return
     bias = bias if attrs.get("bias_after_scale", True) else bias * factor
     if (factor, bias) == (1.0, 0.0):
         r.alias(x, op, "Out")
@@ -194,9 +223,7 @@ def _dropout(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
 @imports("assign")
 def _assign(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     (name,) = op.inputs["X"]
-    if r.computes_wholes and name in r.conditions:
+    if name in r.conditions:
         r.put_condition(op, "Out", r.conditions[name])
-        return
-    x = r.get(op, "X", integer=None)
-    need(not x.integer or (r.computes_wholes and are_long(op)), "integers")
-    r.alias(x, op, "Out")
+    else:
+        r.alias(r.either(op, "X"), op, "Out")

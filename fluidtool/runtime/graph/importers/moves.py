@@ -11,21 +11,16 @@ from fluidtool.runtime.graph.importers.registry import GraphBuilder, axis_within
 from fluidtool.runtime.graph.ir import Shape, Value
 
 
-def shaped(r: GraphBuilder, op: Operator) -> Value:
-    """What gets another shape: floats; on a GPU whole numbers, too."""
-    return r.get(op, "X", integer=None if r.for_gpus else False)
-
-
-def put_view(r: GraphBuilder, x: Value, op: Operator, shape: Sequence[int]) -> None:
-    """The same elements in another shape."""
-    found = r.add("view", [x], op, "Out", shape, integer=x.integer)
+def put_view(r: GraphBuilder, x: Value, op: Operator, shape: Sequence[int], short: bool | None = None) -> None:
+    """The same elements in another shape. short: whether they have 32 bits from here on, if that changes."""
+    found = r.add("view", [x], op, "Out", shape, integer=x.integer, short=x.short if short is None else short)
     if x.integer:
         r.viewed[found] = r.viewed.get(x, x)
 
 
 @imports("reshape", "reshape2")
 def _reshape(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
-    x = shaped(r, op)
+    x = r.either(op, "X")
     need(not op.inputs.get("Shape") and not op.inputs.get("ShapeTensor"), "a computed shape")
     shape = [x.shape[i] if size == 0 else int(size) for i, size in enumerate(attrs["shape"])]
     if -1 in shape:
@@ -36,28 +31,28 @@ def _reshape(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
 
 @imports("flatten", "flatten2")
 def _flatten(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
-    x, axis = shaped(r, op), int(attrs["axis"])
+    x, axis = r.either(op, "X"), int(attrs["axis"])
     need(0 <= axis <= len(x.shape), f"axis {axis} of {len(x.shape)} dimensions")
     put_view(r, x, op, (prod(x.shape[:axis]), prod(x.shape[axis:])))
 
 
 @imports("flatten_contiguous_range")
 def _flatten_range(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
-    x = shaped(r, op)
+    x = r.either(op, "X")
     start, stop = (axis_within(attrs[name], len(x.shape)) for name in ("start_axis", "stop_axis"))
     put_view(r, x, op, (*x.shape[:start], prod(x.shape[start : stop + 1]), *x.shape[stop + 1 :]))
 
 
 @imports("squeeze", "squeeze2")
 def _squeeze(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
-    x = shaped(r, op)
+    x = r.either(op, "X")
     axes = [axis_within(axis, len(x.shape)) for axis in attrs["axes"]] or range(len(x.shape))
     put_view(r, x, op, [n for i, n in enumerate(x.shape) if i not in axes or n != 1])
 
 
 @imports("unsqueeze", "unsqueeze2")
 def _unsqueeze(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
-    x = shaped(r, op)
+    x = r.either(op, "X")
     need(not op.inputs.get("AxesTensor") and not op.inputs.get("AxesTensorList"), "computed axes")
     shape = list(x.shape)
     for axis in attrs["axes"]:
@@ -67,18 +62,19 @@ def _unsqueeze(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
 
 @imports("transpose", "transpose2")
 def _transpose(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
-    x = r.get(op, "X")
+    x = r.either(op, "X")
     axes = [axis_within(axis, len(x.shape)) for axis in attrs["axis"]]
     need(sorted(axes) == list(range(len(x.shape))), "a transpose that leaves axes out")
-    r.add("transpose", [x], op, "Out", [x.shape[axis] for axis in axes], axes=axes)
+    shape = [x.shape[axis] for axis in axes]
+    r.add("transpose", [x], op, "Out", shape, integer=x.integer, short=x.short, axes=axes)
 
 
 @imports("slice")
 def _slice(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
-    x = r.get(op, "Input")
-    need(not any(op.inputs.get(slot) for slot in op.inputs if slot != "Input") and not x.integer, "computed bounds")
+    x = r.either(op, "Input")
+    need(not any(op.inputs.get(slot) for slot in op.inputs if slot != "Input"), "computed bounds")
     starts, sizes, kept = cut_of(attrs, x.shape)
-    r.add("slice", [x], op, "Out", kept or [1], starts=starts, sizes=sizes)
+    r.add("slice", [x], op, "Out", kept or [1], integer=x.integer, short=x.short, starts=starts, sizes=sizes)
 
 
 def cut_of(attrs: Mapping[str, Any], whole: Shape) -> tuple[list[int], list[int], list[int]]:
@@ -99,7 +95,7 @@ def cut_of(attrs: Mapping[str, Any], whole: Shape) -> tuple[list[int], list[int]
 
 @imports("split", results=("Out",))
 def _split(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
-    x, names = r.get(op, "X"), op.outputs["Out"]
+    x, names = r.either(op, "X"), op.outputs["Out"]
     need(not op.inputs.get("AxisTensor") and not op.inputs.get("SectionsTensorList"), "computed sizes")
     axis = axis_within(attrs["axis"], len(x.shape))
     sizes = sections(x.shape[axis], int(attrs["num"]), [int(size) for size in attrs["sections"]])
@@ -108,7 +104,8 @@ def _split(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     for number, size in enumerate(sizes):
         shape = [*x.shape[:axis], size, *x.shape[axis + 1 :]]
         starts = [start if place == axis else 0 for place in range(len(shape))]
-        r.add("slice", [x], op, "Out", shape, number=number, starts=starts, sizes=shape)
+        node_attrs: dict[str, Any] = {"integer": x.integer, "short": x.short, "starts": starts, "sizes": shape}
+        r.add("slice", [x], op, "Out", shape, number=number, **node_attrs)
         r.lods[names[number]] = lod if axis else ()
         start += size
 
@@ -124,8 +121,7 @@ def sections(size: int, number: int, asked: list[int]) -> list[int]:
 @imports("concat")
 def _concat(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     need(not op.inputs.get("AxisTensor"), "a computed axis")
-    parts = [r.values[name] for name in op.inputs["X"] if name in r.values]
-    need(len(parts) == len(op.inputs["X"]) and not any(part.integer for part in parts), "missing parts")
+    parts = r.all_of(op, "X")
     shape = list(parts[0].shape)
     axis = axis_within(attrs["axis"], len(shape))
     fit = all([*part.shape[:axis], *part.shape[axis + 1 :]] == shape[:axis] + shape[axis + 1 :] for part in parts)
@@ -134,14 +130,41 @@ def _concat(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     lods = [r.lods.get(name, ()) for name in op.inputs["X"]]
     need(axis or not any(lods), "concat of sequences along axis 0")
     r.lods[op.outputs["Out"][0]] = lods[0] if axis else ()
-    r.add("concat", parts, op, "Out", shape, axis=axis)
+    r.add("concat", parts, op, "Out", shape, integer=parts[0].integer, short=parts[0].short, axis=axis)
 
 
 @imports("stack")
 def _stack(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
-    parts = [r.values[name] for name in op.inputs["X"] if name in r.values]
-    need(len(parts) == len(op.inputs["X"]) and not any(part.integer for part in parts), "missing parts")
+    parts = r.all_of(op, "X")
     shape = parts[0].shape
     need(all(part.shape == shape for part in parts), "stack of different shapes")
     axis = axis_within(attrs["axis"], len(shape) + 1)
-    r.add("stack", parts, op, "Y", (*shape[:axis], len(parts), *shape[axis:]), axis=axis)
+    whole = (*shape[:axis], len(parts), *shape[axis:])
+    r.add("stack", parts, op, "Y", whole, integer=parts[0].integer, short=parts[0].short, axis=axis)
+
+
+@imports("expand", "expand_as")
+def _expand(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
+    x = r.either(op, "X")
+    shape = repeated_shape(op, attrs, x.shape, r)
+    if shape == x.shape:
+        r.alias(x, op, "Out")
+        return
+    r.add("tile", [x], op, "Out", shape, integer=x.integer, short=x.short)
+
+
+def repeated_shape(op: Operator, attrs: Mapping[str, Any], shape: Shape, r: GraphBuilder) -> Shape:
+    """What `expand` and `expand_as` make of a shape. Raises UnsupportedError for what does not fit, and what is computed."""
+    if op.type.startswith("expand_as"):
+        whole = r.get(op, "target_tensor", integer=None).shape
+    else:
+        need(
+            not op.inputs.get("ExpandTimes") and not op.inputs.get("expand_times_tensor"),
+            "a computed number of repeats",
+        )
+        times = [int(count) for count in attrs["expand_times"]]
+        need(len(times) == len(shape) and min(times, default=0) > 0, "repeats that do not fit")
+        whole = tuple(size * count for size, count in zip(shape, times, strict=True))
+    fits = len(whole) == len(shape) and not any(wide % size for wide, size in zip(whole, shape, strict=True))
+    need(fits and shape, "repeats that do not fit")
+    return whole

@@ -192,7 +192,7 @@ class Refusals:
             attrs.form,
             tuple([
                 (slot, *[
-                    (value.shape, value.integer, lods.get(name)) if (value := values.get(name)) else booleans.get(name)
+                    (value.shape, value.integer, value.short, lods.get(name)) if (value := values.get(name)) else booleans.get(name)
                     for name in names
                 ])
                 for slot, names in op.inputs.items()
@@ -224,7 +224,8 @@ def meta_of(builder: GraphBuilder, name: str) -> TensorMeta | None:
     value = builder.values.get(name) or builder.conditions.get(name)
     if value is None:
         return None
-    type = VarType.BOOL if name in builder.conditions else VarType.INT64 if value.integer else VarType.FP32
+    whole = VarType.INT32 if value.short else VarType.INT64
+    type = VarType.BOOL if name in builder.conditions else whole if value.integer else VarType.FP32
     return TensorMeta(value.shape, type, len(builder.lods.get(name, ())))
 
 
@@ -264,7 +265,7 @@ def holder_of(builder: GraphBuilder, name: str) -> Any:
     value = builder.values.get(name) or builder.conditions.get(name)
     if value is None:
         return SimpleNamespace(name=name, value=None)
-    type = np.bool_ if name in builder.conditions else value.dtype
+    type = np.bool_ if name in builder.conditions else np.int32 if value.short else value.dtype
     array = NoNumbers(value.shape, np.dtype(type))
     return SimpleNamespace(name=name, value=LoDTensor(array, [list(level) for level in builder.lods.get(name, ())]))
 

@@ -16,9 +16,10 @@ IMPORTERS: dict[str, Callable[[GraphBuilder, Operator, dict[str, Any]], None]] =
 RESULTS: dict[str, tuple[str, ...]] = {}  # the output slots that importers fill, if not only the first
 FOR_GPUS = frozenset(
     {
-        "accuracy", "argsort", "cast", "conv3d_transpose", "crf_decoding", "cross_entropy", "cross_entropy2",
-        "cudnn_lstm", "depthwise_conv2d_transpose", "equal", "greater_equal", "greater_than", "label_smooth",
-        "less_equal", "less_than", "linear_chain_crf", "logical_and", "logical_not", "logical_or", "logical_xor",
+        "accuracy", "argsort", "cast", "conv3d_transpose", "crf_decoding", "cross_entropy", "cross_entropy2", "cudnn_lstm",
+        "depthwise_conv2d_transpose", "elementwise_floordiv", "elementwise_mod", "equal", "expand", "expand_as", "fill_any_like",
+        "fill_constant", "fill_constant_batch_size_like", "fill_zeros_like", "gather", "greater_equal", "greater_than",
+        "label_smooth", "less_equal", "less_than", "linear_chain_crf", "logical_and", "logical_not", "logical_or", "logical_xor",
         "lstm_unit", "mean", "not_equal", "one_hot", "one_hot_v2", "pad_constant_like", "reduce_all", "reduce_any",
         "sigmoid_cross_entropy_with_logits", "softmax_with_cross_entropy", "warpctc",
     }
@@ -50,16 +51,10 @@ def axis_within(axis: Any, rank: int) -> int:
 
 
 class GraphBuilder:
-    """The graph while it is built: values, and their LoDs, by their current name in the program.
+    """The graph while it is built: values, and their LoDs, by their current name in the program. for_gpus: as in RegionSpec."""
 
-    for_gpus: as in RegionSpec. computes_wholes: whether there is arithmetic on whole numbers, and rows are looked up by computed
-    ones.
-    """
-
-    def __init__(
-        self, rounded: MutableMapping[Operator, RoundedWeights], for_gpus: bool = False, computes_wholes: bool = False
-    ) -> None:
-        self.for_gpus, self.computes_wholes = for_gpus, computes_wholes
+    def __init__(self, rounded: MutableMapping[Operator, RoundedWeights], for_gpus: bool = False) -> None:
+        self.for_gpus = for_gpus
         self.rounded = rounded  # by operators that round weights, also for other inputs
         self.values: dict[str, Value] = {}
         self.conditions: dict[str, Value] = {}  # 1 or 0, where the program has booleans
@@ -95,6 +90,18 @@ class GraphBuilder:
         """The name of integers as they were given."""
         return self.viewed.get(value, value).name
 
+    def either(self, op: Operator, slot: str) -> Value:
+        """Floats in an input slot; for GPUs whole numbers, too."""
+        return self.get(op, slot, integer=None if self.for_gpus else False)
+
+    def all_of(self, op: Operator, slot: str) -> list[Value]:
+        """The values in an input slot, all of one type: floats, for GPUs whole numbers, too."""
+        found = [self.values[name] for name in op.inputs[slot] if name in self.values]
+        need(len(found) == len(op.inputs[slot]), "missing parts")
+        need(len({(each.integer, each.short) for each in found}) == 1, "parts of different types")
+        need(self.for_gpus or not found[0].integer, "whole numbers")
+        return found
+
     def has(self, op: Operator, slot: str) -> bool:
         """Whether an input slot names a variable."""
         return bool(op.inputs.get(slot)) and op.inputs[slot][0] not in ("", EMPTY)
@@ -127,11 +134,12 @@ class GraphBuilder:
         activation: Activation = NONE,
         number: int = 0,
         integer: bool = False,
+        short: bool = False,
         **node_attrs: Any,
     ) -> Value:
         """Add a node whose result is the operator's output (the variable `number` of) in a slot."""
         name = op.outputs[slot][number]
-        out = Value(name, tuple(int(size) for size in shape), integer=integer)
+        out = Value(name, tuple(int(size) for size in shape), None, integer, short)
         need(prod(out.shape) > 0, f"{name} is empty")
         self.nodes.append(Node(kind, list(inputs), out, node_attrs, activation))
         self.values[name] = out

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from fluidtool.ir import Operator
-from fluidtool.runtime.graph.bounds import COMPUTED
+from fluidtool.runtime.graph.bounds import COMPUTED, Bound
 from fluidtool.runtime.graph.importers.registry import GraphBuilder, axis_within, imports, need
+from fluidtool.runtime.graph.importers.whole_numbers import Ids, Marked
+from fluidtool.runtime.graph.ir import Node, Value
 
 
 @imports("softmax")
@@ -34,7 +37,7 @@ def _layer_norm(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
 @imports("lookup_table", "lookup_table_v2")
 def _lookup(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     table = r.constant(op, "W")
-    ids = r.get(op, "Ids", integer=True) if r.computes_wholes else r.from_outside(op, "Ids")
+    ids = r.get(op, "Ids", integer=True) if r.for_gpus else r.from_outside(op, "Ids")
     need(table.dtype == np.float32, "a table of a type other than float32")
     if op.type == "lookup_table":
         need(ids.shape[-1:] == (1,), "ids whose last size is not 1")
@@ -47,3 +50,25 @@ def _lookup(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
         "ids": r.given_name(ids) if r.is_from_outside(ids) else COMPUTED,
     }
     r.add("gather", [ids], op, "Out", shape, **given)
+
+
+@imports("gather")
+def _gather(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
+    bounds: list[Bound] = []
+    add_gather(r, op, attrs, Marked(r, bounds), bounds)
+
+
+def add_gather(r: GraphBuilder, op: Operator, attrs: Mapping[str, Any], ids: Ids, bounds: list[Bound]) -> None:
+    """Rows by number. bounds: of numbers that kernels mark, noted by `ids`."""
+    x = r.either(op, "X")
+    need(not op.inputs.get("Axis") and not int(attrs.get("axis") or 0), "another axis than the first")
+    need(len(x.shape) > 0, "a number alone")
+    places = ids(op, "Index", x.shape[0])
+    need(places.shape in ((prod(places.shape),), (prod(places.shape), 1)), "places of another shape")
+    shape = (prod(places.shape), *x.shape[1:])
+    kind: dict[str, Any] = {"integer": x.integer, "short": x.short}
+    wide = Value(op.outputs["Out"][0], (x.shape[0], prod(x.shape[1:])), None, **kind)
+    r.nodes.append(Node("view", [x], wide))
+    flat = Value(wide.name, (shape[0], wide.shape[1]), None, **kind)
+    r.nodes.append(Node("rows", [wide, places], flat, {"zero": -1, "checks": tuple(bounds)}))
+    r.add("view", [flat], op, "Out", shape, **kind)

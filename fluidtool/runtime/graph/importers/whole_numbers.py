@@ -6,8 +6,8 @@ from typing import Protocol
 
 from fluidtool.ir import Operator
 from fluidtool.records import dataclass
-from fluidtool.runtime.graph.bounds import Bound
-from fluidtool.runtime.graph.importers.registry import GraphBuilder
+from fluidtool.runtime.graph.bounds import COMPUTED, Bound
+from fluidtool.runtime.graph.importers.registry import GraphBuilder, need
 from fluidtool.runtime.graph.ir import Value
 
 
@@ -24,7 +24,7 @@ class Ids(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """Those of a region, whose `bounds` are noted: kernels mark what is out of range."""
+    """Those of a region, whose `bounds` are noted: kernels mark what is out of range. They may be computed, except of lines."""
 
     builder: GraphBuilder
     bounds: list[Bound]
@@ -33,6 +33,10 @@ class Marked:
         self, op: Operator, slot: str, rows: int, ignored: int | None = None, lengths: Value | None = None
     ) -> Value:
         """The numbers in a slot."""
-        found, name = self.builder.from_outside(op, slot), self.builder.given_name
-        self.bounds.append(Bound(name(found), rows, ignored, "" if lengths is None else name(lengths)))
+        found, name = self.builder.get(op, slot, integer=True), self.builder.given_name
+        is_given = self.builder.is_from_outside(found)
+        need(is_given or lengths is None, f"{slot} that is computed")
+        self.bounds.append(
+            Bound(name(found) if is_given else COMPUTED, rows, ignored, "" if lengths is None else name(lengths))
+        )
         return found

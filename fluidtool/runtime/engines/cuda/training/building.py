@@ -11,7 +11,7 @@ from fluidtool.ir import Operator
 from fluidtool.ir.operator import EMPTY
 from fluidtool.records import dataclass
 from fluidtool.runtime.dependencies import names_used
-from fluidtool.runtime.graph.bounds import Bound
+from fluidtool.runtime.graph.bounds import COMPUTED, Bound
 from fluidtool.runtime.graph.importers.elementwise import aligned
 from fluidtool.runtime.graph.importers.registry import IMPORTERS, GraphBuilder, Lod, need
 from fluidtool.runtime.graph.ir import Node, Shape, Value
@@ -20,6 +20,8 @@ from fluidtool.tensor import LoDRankTable
 Rings = Callable[[Operator], Any]
 Importer = Callable[["StepBuilder", Operator, Mapping[str, Any]], None]
 STEP_IMPORTERS: dict[str, Importer] = {}
+BEFORE = frozenset({"view", "transpose", "slice", "concat", "stack", "tile", "whole", "converted", "compared"})
+"""Nodes of ids that are computed once more before the step, to be looked at."""
 TERMS = 8  # of a sum, that one formula adds to what came before
 
 
@@ -146,6 +148,7 @@ class StepBuilder(GraphBuilder):
         self.peaks: dict[str, tuple[Value, Value]] = {}
         self.packed: dict[str, Value] = {}
         self.bounds: list[Bound] = []
+        self.checked: list[tuple[Value, Bound]] = []  # whole numbers that are computed, and where they must be
         self.draws: list[Draw] = []
         self.moved: set[str] = set()
         self.stores: dict[str, Value] = {}
@@ -187,14 +190,36 @@ class StepBuilder(GraphBuilder):
     def ids(
         self, op: Operator, slot: str, rows: int, ignored: int | None = None, lengths: Value | None = None
     ) -> Value:
-        """Whole numbers from outside that must name one of `rows` rows; those of each line beyond its length do not count."""
+        """Whole numbers that must name one of `rows` rows; those of each line beyond its length do not count.
+
+        They come from outside, or are computed of what does, apart from lines: a kernel looks at them before the step.
+        """
         found = self.get(op, slot, integer=True)
-        given = self.viewed.get(found, found)
-        need(all(node.output is not given for node in self.nodes), f"{slot} that is computed")
-        bound = Bound(given.name, rows, ignored, "" if lengths is None else self.given_name(lengths))
-        if bound not in self.bounds:
-            self.bounds.append(bound)
+        if self.is_from_outside(found):
+            bound = Bound(self.given_name(found), rows, ignored, "" if lengths is None else self.given_name(lengths))
+            if bound not in self.bounds:
+                self.bounds.append(bound)
+            return found
+        need(lengths is None and self._is_known_before(found), f"{slot} that is computed")
+        check = found, Bound(COMPUTED, rows, ignored)
+        if check not in self.checked:
+            self.checked.append(check)
         return found
+
+    def _is_known_before(self, value: Value) -> bool:
+        """Whether whole numbers are computed by few operations of what comes from outside, and is no state."""
+        made, own = {node.output: node for node in self.nodes}, set(self.states.values())
+        waiting, seen = [value], set[Value]()
+        while waiting:
+            value = waiting.pop()
+            node = made.get(value)
+            if value in seen or (node is None and value not in own):
+                continue
+            if node is None or node.kind not in BEFORE:
+                return False
+            seen.add(value)
+            waiting += node.inputs
+        return True
 
     def number(self, op: Operator, slot: str) -> Value:
         """A single number."""
@@ -367,6 +392,7 @@ class BuiltStep:
     """A training step as a graph: its values by name, what it changes, draws and checks.
 
     lods: for each result that has one, the input whose LoD it is, or the LoD. shapes: results that are no more than a shape.
+    checked: whole numbers that are computed, and their bounds.
     """
 
     nodes: tuple[Node, ...]
@@ -379,3 +405,4 @@ class BuiltStep:
     row_updates: tuple[RowUpdate, ...] = ()
     reductions: tuple[Value, ...] = ()
     shapes: Mapping[str, Shape] = field(default_factory=dict)
+    checked: tuple[tuple[Value, Bound], ...] = ()

@@ -18,12 +18,12 @@ from fluidtool.ir.collectives import uses_rings
 from fluidtool.ops.context import Device
 from fluidtool.records import dataclass
 from fluidtool.runtime.engines.cuda.arena import lay_out
-from fluidtool.runtime.engines.cuda.calls import BYTES, Buffer, Call, Pointer, Reduction
+from fluidtool.runtime.engines.cuda.calls import BYTES, Buffer, Call, Reduction
 from fluidtool.runtime.engines.cuda.moving import put
 from fluidtool.runtime.engines.cuda.region import Constants, Libraries, Work, constants_of, too_large, work_of
 from fluidtool.runtime.engines.cuda.training.building import BuiltStep, Draw, Rings
 from fluidtool.runtime.engines.cuda.training.importing import build_step, is_of_loops, may_be_in_step, refusal
-from fluidtool.runtime.engines.cuda.training.kernels import check
+from fluidtool.runtime.engines.cuda.training.looking import Look, look_before
 from fluidtool.runtime.engines.cuda.training.lowering import LoweredStep, lower_step
 from fluidtool.runtime.engines.cuda.training.sequences import reads_lods
 from fluidtool.runtime.engines.cupy.kernels import drawing, parts
@@ -32,7 +32,6 @@ from fluidtool.runtime.graph.importers.registry import Lod
 from fluidtool.runtime.graph.ir import EngineFaultError, Shape
 
 STATE_WORDS = 6
-MOST_CHECKED = 200  # bounds of ids, and perhaps of their lengths, that one kernel looks at
 BUGS = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError)  # of the lowering
 Generators = Callable[[int], np.random.Generator]
 
@@ -52,7 +51,7 @@ class CudaStep:
     drawn: Any  # where each drawing begins
     kept: tuple[Any, ...]  # what library calls know by its address alone
     memory: int
-    bounds: tuple[Bound, ...]  # of ids
+    bounds: tuple[Bound, ...]  # of ids, also of computed ones, for which the host waits
     checks: Work | None  # of those on the GPU
     flags: Any  # which of them are not
     lock: Lock = field(default_factory=locks.lock)  # of its memory
@@ -194,31 +193,26 @@ class StepCompiler:
             arrays |= {buffer: inputs[value] for value, buffer in lowered.inputs.items()}
             arrays |= {buffer: results[name] for name, buffer in lowered.outputs.items()}
             work = work_of(lowered.calls, lowered.results, arrays, arena, offsets, device, self.opened)
-            bounds, checks, flags = self._checks(built.bounds, lowered, arrays)
+            bounds, checks, flags, kept = self._checks(look_before(built, lowered), arrays, constants)
         copied = {value.name: array for value, array in inputs.items() if value not in rows}
         return CudaStep(
             device, lowered.calls, work, copied, results, built.lods, built.shapes, built.draws, drawn,
-            (arena, *fixed.values(), *owned.values()), needed, bounds, checks, flags,
+            (arena, *fixed.values(), *owned.values(), *kept), needed, bounds, checks, flags,
         )  # fmt: skip
 
     def _checks(
-        self, bounds: Sequence[Bound], lowered: LoweredStep, arrays: Mapping[Buffer, Any]
-    ) -> tuple[tuple[Bound, ...], Work | None, Any]:
-        """The bounds of ids among the inputs, what looks for those beyond, and where it notes them."""
-        ids = {value.name: buffer for value, buffer in lowered.inputs.items()}
-        read = [bound for bound in bounds if bound.name in ids]
-        if not read:
-            return (), None, None
-        buffer = Buffer(2 * len(read), "output", integer=True)
-        flags = self.device.xp.zeros(len(read), np.int64)
-        parts = [read[start : start + MOST_CHECKED] for start in range(0, len(read), MOST_CHECKED)]
-        calls: list[Call] = []
-        for number, part in enumerate(parts):
-            own = Pointer(buffer, number * MOST_CHECKED)
-            calls.append(check(part, ids, own))
-        nothing = (None,) * len(calls)
-        work = work_of(tuple(calls), nothing, {**arrays, buffer: flags}, None, {}, self.device, self.opened)
-        return tuple(read), work, flags
+        self, look: Look | None, arrays: Mapping[Buffer, Any], constants: Constants
+    ) -> tuple[tuple[Bound, ...], Work | None, Any, tuple[Any, ...]]:
+        """The bounds of ids, what looks for those beyond, where it notes them, and the memory that it needs."""
+        if look is None:
+            return (), None, None, ()
+        device, xp = self.device, self.device.xp
+        flags, (offsets, size) = xp.zeros(len(look.bounds), np.int64), lay_out(look.calls)
+        arena = xp.empty(max(size, 1), np.float32)
+        fixed = {buffer: constants.on_device(buffer) for buffer in constants_of(look.calls)}
+        own = {**arrays, **fixed, look.flags: flags}
+        work = work_of(look.calls, (None,) * len(look.calls), own, arena, offsets, device, self.opened)
+        return look.bounds, work, flags, (arena, *fixed.values())
 
 
 def same_memory(xp: Any, array: Any) -> Any:

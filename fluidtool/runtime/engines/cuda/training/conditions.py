@@ -19,6 +19,7 @@ from fluidtool.runtime.dependencies import names_used
 from fluidtool.runtime.engines.cuda.training.building import STEP_IMPORTERS, StepBuilder, imports_step
 from fluidtool.runtime.engines.cuda.training.forward import NUMBERS, SHAPED, SHARED
 from fluidtool.runtime.graph.importers.comparisons import COMPARISONS, LOGIC
+from fluidtool.runtime.graph.importers.elementwise import WHOLE_OPERATIONS
 from fluidtool.runtime.graph.importers.refusals import every_attribute
 from fluidtool.runtime.graph.importers.registry import IMPORTERS, need
 from fluidtool.runtime.graph.ir import Value
@@ -31,8 +32,17 @@ NOW: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 """The same for whole numbers and booleans that are known when a step is built."""
 BRANCH = "conditional_block"
+MOVED = ("concat", "expand", "expand_as", "slice", "split", "stack")
+BY_IDS = (
+    "lookup_table", "lookup_table_grad", "lookup_table_v2", "lookup_table_v2_grad", "gather", "gather_grad", "one_hot",
+    "one_hot_v2", "cross_entropy", "cross_entropy2", "cross_entropy_grad", "cross_entropy_grad2",
+    "softmax_with_cross_entropy", "softmax_with_cross_entropy_grad",
+)  # fmt: skip
+"""Operators that look up by whole numbers, and their gradients."""
 NUMBERS_OF_STEPS = frozenset({VarType.FP32, VarType.INT64})
-READING_WHOLES = frozenset({*COMPARISONS, *SHAPED, "accuracy", "cast"}) - {"transpose", "transpose2"}
+READING_WHOLES = frozenset(
+    {*COMPARISONS, *SHAPED, *WHOLE_OPERATIONS, *MOVED, *BY_IDS, "accuracy", "assign", "cast", "scale"}
+)
 """Operators that a step computes on whole numbers."""
 WITHIN_BRANCHES = frozenset({*SHARED, *NUMBERS, "elementwise_pow", "cast", "fill_constant", "sum"})
 """Operators that a branch may have: they change nothing but their results, and draw nothing."""
@@ -49,12 +59,12 @@ def _casts_to(op: Operator, *types: VarType) -> bool:
 
 
 def is_whole_within(op: Operator) -> bool:
-    """Whether an operator casts to whole numbers, which only operators read that a step computes on whole numbers."""
+    """Whether an operator casts to whole numbers, and only operators read them that a step computes on whole numbers."""
     names = set(op.output_arg_names)
     readers = [
         each for each in op.block.ops if not names.isdisjoint(names_used(op.block.program, each)) and each is not op
     ]
-    return _casts_to(op, VarType.INT64) and all(each.type in READING_WHOLES for each in readers)
+    return _casts_to(op, VarType.INT64, VarType.INT32) and all(each.type in READING_WHOLES for each in readers)
 
 
 def may_be_condition(op: Operator) -> bool:

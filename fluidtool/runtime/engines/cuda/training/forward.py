@@ -19,6 +19,7 @@ from fluidtool.runtime.graph.importers.elementwise import shape_of_slopes
 from fluidtool.runtime.graph.importers.losses import add_one_hot, labels_of, loss_of, probabilities, soft_loss
 from fluidtool.runtime.graph.importers.reductions import HOW
 from fluidtool.runtime.graph.importers.registry import IMPORTERS, need
+from fluidtool.runtime.graph.importers.rows import add_gather
 from fluidtool.runtime.graph.importers.transposed import transposed_windows
 from fluidtool.runtime.graph.importers.volumes import windows_of_volumes
 from fluidtool.runtime.graph.ir import Shape, Value
@@ -27,7 +28,8 @@ Attrs = Mapping[str, Any]
 SHARED = (
     "elementwise_add", "elementwise_sub", "elementwise_mul", "elementwise_div", "elementwise_max", "elementwise_min",
     "relu", "relu6", "sigmoid", "tanh", "gelu", "leaky_relu", "hard_swish", "swish", "exp", "sqrt", "square", "hard_sigmoid",
-    "softsign", "brelu", "abs", "clip", "scale", "softmax", "assign", "stack", "pool2d", "cast",
+    "softsign", "brelu", "abs", "clip", "scale", "softmax", "assign", "stack", "pool2d", "expand", "expand_as",
+    "elementwise_floordiv", "elementwise_mod",
 )  # fmt: skip
 """Operators that are imported as in inference: they have no parameters."""
 SHAPED = ("reshape2", "transpose2", "squeeze2", "unsqueeze2", "flatten2", "reshape", "transpose")
@@ -46,6 +48,15 @@ def _shaped(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
 
 as_in_inference(*SHARED, *RANKING, *LOSSES)
 STEP_IMPORTERS.update(dict.fromkeys(SHAPED, _shaped))
+
+
+@imports_step("cast")
+def _cast(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    """Ids that are cut to 32 bits are looked at as they were given: steps with others run operator by operator."""
+    IMPORTERS["cast"](b, op, dict(attrs))
+    found, given = (b.values.get(slots[0]) for slots in (op.outputs["Out"], op.inputs["X"]))
+    if found is not None and given is not None and found.short and given.integer:
+        b.viewed[found] = b.viewed.get(given, given)
 
 
 def add_tensors(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
@@ -398,6 +409,11 @@ def _lookup(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     lead = ids.shape[:-1] if op.type == "lookup_table" else ids.shape
     need(op.type != "lookup_table" or ids.shape[-1:] == (1,), "ids whose last size is not 1")
     b.put(op, "Out", b.node("rows", [table, ids], (*lead, table.shape[1]), zero=padding))
+
+
+@imports_step("gather")
+def _gather(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    add_gather(b, op, attrs, b.ids, [])
 
 
 PLACES = 22  # bits that say where an id of a table stands among the others

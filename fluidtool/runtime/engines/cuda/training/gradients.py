@@ -10,11 +10,13 @@ import numpy as np
 
 from fluidtool.ir import Operator
 from fluidtool.ir.operator import EMPTY
+from fluidtool.ops.math.versions import saved_by
 from fluidtool.runtime.engines.cuda.training.building import Rows, StepBuilder, imports_step
 from fluidtool.runtime.engines.cuda.training.forward import (
     TRANSPOSED,
     along,
     check_batch_norm,
+    check_rows,
     convolution_of,
     cosine_rows,
     dropout_factor,
@@ -32,7 +34,7 @@ from fluidtool.runtime.engines.cuda.training.forward import (
 from fluidtool.runtime.engines.cuda.training.softmax import SOFTMAX_GRADIENT
 from fluidtool.runtime.graph.importers.elementwise import aligned
 from fluidtool.runtime.graph.importers.losses import check_sigmoid_cross_entropy, counted, labels_of
-from fluidtool.runtime.graph.importers.moves import cut_of
+from fluidtool.runtime.graph.importers.moves import cut_of, repeated_shape
 from fluidtool.runtime.graph.importers.reductions import HOW
 from fluidtool.runtime.graph.importers.registry import need
 from fluidtool.runtime.graph.ir import Shape, Value
@@ -427,6 +429,27 @@ def _lookup_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
         b.rows[op.outputs["W@GRAD"][0]] = found
     else:
         b.put(op, "W@GRAD", whole_gradient(b, found, shape, padding))
+
+
+@imports_step("gather_grad")
+def _gather_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    """Where a row is named twice, the last one wins, as in Paddle 1.8.5, or both are added."""
+    x, grad = b.shape_of(op, "X"), b.get(op, "Out@GRAD")
+    need(not b.has(op, "Axis") and not int(attrs.get("axis") or 0) and x, "another axis than the first")
+    ids = b.ids(op, "Index", x[0])
+    need(grad.shape == (prod(ids.shape), *x[1:]), "a gradient that does not fit")
+    flat, shape = b.view(grad, (grad.shape[0], prod(x[1:]))), (x[0], prod(x[1:]))
+    check_rows(Rows((ids,), (flat,)), shape)
+    wins = bool(attrs["overwrite"]) and not saved_by(op.block.program, 2, 0)
+    b.put(op, "X@GRAD", b.view(b.node("rows_gradient", [ids, flat], shape, zero=-1, wins=wins), x))
+
+
+@imports_step("expand_grad", "expand_as_grad")
+def _repeated_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    shape, grad = b.shape_of(op, "X"), b.get(op, "Out@GRAD")
+    need(grad.shape == repeated_shape(op, attrs, shape, b), "a gradient that does not fit")
+    split = [part for size, whole in zip(shape, grad.shape, strict=True) for part in (whole // size, size)]
+    b.put(op, "X@GRAD", b.view(b.sums(b.view(grad, split), range(1, len(split), 2)), shape))
 
 
 @imports_step("dropout_grad")

@@ -125,7 +125,7 @@ def build_step(
     for name, array in given.items():
         if name in shapes or array.dtype not in (np.float32, *WHOLE) or array.size == 0:
             continue  # an operator that reads it is refused
-        values[name] = Value(name, tuple(array.shape), integer=array.dtype in WHOLE)
+        values[name] = Value(name, tuple(array.shape), None, array.dtype in WHOLE, array.dtype == np.int32)
     own = {name: values[name] for name in states if name in values and given[name].dtype != np.int32}
     builder = StepBuilder(own, rings)
     builder.operators = frozenset(id(op) for op, _ in operators)
@@ -147,6 +147,9 @@ def build_step(
     for name, value in stores.items():
         if value.integer and prod(value.shape) > 1:
             raise UnsupportedError(f"{name}: whole numbers that stay in the scope", result=name)
+    for name in wanted:
+        if name in builder.values and builder.values[name].short:
+            raise UnsupportedError(f"{name}: whole numbers of 32 bits that leave the step", result=name)
     known = (builder.values.keys() - builder.padded) | builder.shapes.keys()
     missing = [name for name in wanted if name not in known]
     if missing:
@@ -158,6 +161,7 @@ def build_step(
         tuple(builder.updates),
         tuple(builder.draws),
         tuple(builder.bounds),
+        checked=tuple(builder.checked),
         lods={name: builder.origins[name] for name in wanted if name in builder.origins},
         row_updates=tuple(builder.row_updates),
         reductions=tuple(builder.reductions),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import prod
 
 from fluidtool.runtime.engines.cuda.calls import (
@@ -29,11 +29,10 @@ from fluidtool.runtime.engines.cuda.lowering import (
     need_cudnn,
 )
 from fluidtool.runtime.engines.cuda.sorting import sorted_keys
-from fluidtool.runtime.engines.cuda.sources import BUSY, THREADS, Source
+from fluidtool.runtime.engines.cuda.sources import THREADS, Source
 from fluidtool.runtime.engines.cuda.training.building import Rows, RowUpdate, Rule, Update
 from fluidtool.runtime.engines.cuda.training.forward import PLACES, literal
 from fluidtool.runtime.engines.cupy.kernels import MULTIPLIER, PCG64, parts
-from fluidtool.runtime.graph.bounds import Bound
 from fluidtool.runtime.graph.importers.registry import ADD
 from fluidtool.runtime.graph.ir import NONE, RELU, Graph, Node, Value
 
@@ -204,28 +203,6 @@ def _before(own: Sequence[str], bounds: Sequence[tuple[str, str]]) -> str:
 
 
 # ---------------------------------------------------------------- tables
-def check(bounds: Sequence[Bound], ids: Mapping[str, Buffer], flags: Pointer) -> Launch:
-    """The kernel that sets the flag of each bound which some of its ids are beyond. ids: and their lengths, by name."""
-    low = Lowering(Graph((), [], ()), frozenset(), {})
-    src = Source(low)
-    counts = [ids[bound.name].floats // 2 for bound in bounds]
-    blocks = min(-(-max(counts) // THREADS), BUSY // THREADS)
-    src.lines.append("const int at = blockIdx.x * blockDim.x + threadIdx.x;")
-    for number, (bound, count) in enumerate(zip(bounds, counts, strict=True)):
-        others = "" if bound.ignored is None else f" && id != {bound.ignored}ll"
-        if bound.lengths:
-            width = 2 * count // ids[bound.lengths].floats
-            others += f" && i % {width} < {src.pointer(ids[bound.lengths])}[i / {width}]"
-        src.lines.append(
-            f"for (int i = at; i < {count}; i += {blocks * THREADS}) {{ const whole id = {src.pointer(ids[bound.name])}[i]; "
-            f"if ((id < 0 || id >= {bound.rows}ll){others}) out[{number}] = 1; }}"
-        )
-    return src.launch(Place(flags.buffer, (1,), flags.offset), blocks, THREADS, "check")
-
-
-CHUNK = 2048  # keys that a block sorts in its own memory
-
-
 def sorted_ids(low: Lowering, ids: Sequence[Value]) -> Pointer:
     """Keys of ids and of their places, sorted. The same ids are sorted once."""
     known = tuple(ids)
@@ -245,11 +222,12 @@ def sorted_ids(low: Lowering, ids: Sequence[Value]) -> Pointer:
 
 
 def _row_sums(
-    low: Lowering, src: Source, rows: Rows, width: int, zero: int = -1, in_place: bool = False
+    low: Lowering, src: Source, rows: Rows, width: int, zero: int = -1, in_place: bool = False, wins: bool = False
 ) -> tuple[int, str, str]:
     """Statements that add up the rows of one id in order, by the thread of its first place: (threads, the row, the column).
 
-    Threads of other places return. The sum is `g`. in_place: they leave zeros, and `place` is where that id stands.
+    Threads of other places return. The sum is `g`. in_place: they leave zeros, and `place` is where that id stands. wins: the
+    last row counts alone.
     """
     keys = sorted_ids(low, rows.ids)
     count = sum(each.shape[0] for each in rows.grads)
@@ -277,7 +255,7 @@ def _row_sums(
         "float g = 0.0f;",
         f"for (int n = {first}; n < {count} && {same.format('n')}; n++) {{",
         f"    const int i = (int)({name}[n] & {(1 << PLACES) - 1});",
-        f"    g += {loaded};",
+        f"    g {'=' if wins else '+='} {loaded};",
         "}",
     ]
     return count * width, row, column
@@ -285,13 +263,13 @@ def _row_sums(
 
 @lowers("rows_gradient")
 def _rows_gradient(low: Lowering, node: Node) -> None:
-    """Zeros, then the sums of the rows of each id."""
+    """Zeros, then the sums of the rows of each id, or the last of them."""
     half, width = len(node.inputs) // 2, node.output.shape[1]
     out = low.new(node.output)
     low.elementwise(out, node.output.shape, lambda src, index: "0.0f")
     src = Source(low)
     rows = Rows(tuple(node.inputs[:half]), tuple(node.inputs[half:]))
-    threads, row, column = _row_sums(low, src, rows, width, node.attrs["zero"])
+    threads, row, column = _row_sums(low, src, rows, width, node.attrs["zero"], wins=node.attrs.get("wins", False))
     src.lines.append(src.store(out, [row, column], "g"))
     low.calls.append(src.launch(out, -(-threads // THREADS), THREADS, "scatter"))
 
