@@ -64,6 +64,7 @@ class GraphBuilder:
         self.quantizers: dict[Value, Quantizer] = {}  # of activations that were rounded to steps
         self.whole: dict[Value, WholeWeights] = {}  # of weights that were
         self.frames: dict[Value, Value] = {}  # volume -> the same elements as a sequence of images
+        self.turned: dict[Value, Value] = {}  # images with their channels last <-> the same with their channels first
         self._count = 0
 
     def get(self, op: Operator, slot: str, integer: bool | None = False) -> Value:

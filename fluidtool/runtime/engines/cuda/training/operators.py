@@ -11,6 +11,7 @@ from fluidtool.ops.registry import get_op
 from fluidtool.runtime.engines.cuda.training.building import STEP_IMPORTERS, StepBuilder
 from fluidtool.runtime.engines.cuda.training.sequences import OWN_LODS, reads_lods
 from fluidtool.runtime.engines.cuda.training.unrolling import OF_LOOPS
+from fluidtool.runtime.graph.importers.formats import channels_first
 
 LODS = {
     "cross_entropy2": (("X", "XShape"),),
@@ -25,7 +26,8 @@ def import_operator(b: StepBuilder, op: Operator, attrs: Mapping[str, Any]) -> N
     """Import an operator. Raises UnsupportedError if it has no place in a step."""
     if reads_lods(op.type):
         b.lods.update({name: b.lod(name) for name in op.input_arg_names})
-    STEP_IMPORTERS[op.type](b, op, attrs)
+    with channels_first(b, op, dict(attrs)) as settled:
+        STEP_IMPORTERS[op.type](b, op, settled)
     if op.type not in OF_LOOPS:
         _pass_lods_on(b, op)
 
