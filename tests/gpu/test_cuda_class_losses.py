@@ -15,6 +15,7 @@ from fluidtool.runtime.engines.cuda.training.compiled import CudaStep
 from fluidtool.tensor import CUDAPlace, LoDTensor
 from tests.gpu.standin import EVENTS
 from tests.gpu.test_cuda_regions import calls, check, on_gpu
+from tests.gpu.test_training_reductions import in_a_step
 from tests.gpu.test_training_steps import Job, batch
 from tests.runtime.native.checking import Array, Net
 
@@ -102,6 +103,25 @@ def test_the_loss_of_logits(ignored: int) -> None:
     want, found = net.run("numpy", name, pooled), on_gpu(net, name, pooled)
     np.testing.assert_allclose(found[0], want[0], rtol=2e-6)
     assert net.why_not() == [] and net.regions() == len(net.plan.work) == 1
+
+
+@pytest.mark.parametrize("ignored", [0, -1])
+def test_labels_that_are_ignored_are_compared_as_integers(ignored: int, compiled: list[CudaStep]) -> None:
+    """As in Paddle: with 0, also 0.3 and -0.7. Its gradient ignores the same ones."""
+    net = Net()
+    labels = net.data(of=np.array([[0.3, -0.7, 0, 1.2, -1, -1.5]], np.float32))
+    inputs, attrs = {"X": net.data(1, 6), "Label": labels}, {"ignore_index": ignored, "normalize": False}
+    grad = net.data(of=np.arange(1, 7, dtype=np.float32).reshape(1, 6))
+    loss, slope = in_a_step(
+        net,
+        net.op("sigmoid_cross_entropy_with_logits", "Out", inputs, **attrs),
+        net.op("sigmoid_cross_entropy_with_logits_grad", "X@GRAD", inputs | {"Out@GRAD": grad}, **attrs),
+        rtol=2e-6,
+    )
+    wanted = [0, 1, 2] if ignored == 0 else [4, 5]
+    for found in (loss, slope):
+        assert np.flatnonzero(found == 0).tolist() == wanted
+    assert len(compiled) == 1
 
 
 # ---------------------------------------------------------------- labels that are probabilities

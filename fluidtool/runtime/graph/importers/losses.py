@@ -121,10 +121,15 @@ def check_sigmoid_cross_entropy(op: Operator, attrs: Attrs, x: Value, labels: Va
     need(not op.inputs.get("pos_weight"), "weights of positive labels")
 
 
+def unless_ignored(attrs: Attrs, text: str) -> str:
+    """A formula of labels b that is 0 for those that are ignored, once they are cut to integers (Paddle 1.8.5)."""
+    return f"(truncf(b) == {int(attrs['ignore_index'])}.0f ? 0.0f : {text})"
+
+
 @imports("sigmoid_cross_entropy_with_logits")
 def _sigmoid_cross_entropy(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     x, labels = r.get(op, "X"), r.get(op, "Label")
     check_sigmoid_cross_entropy(op, attrs, x, labels)
-    text = f"(truncf(b) == {int(attrs['ignore_index'])}.0f ? 0.0f : {SIGMOID_CROSS_ENTROPY})"
+    text = unless_ignored(attrs, SIGMOID_CROSS_ENTROPY)
     shapes = (x.shape, x.shape)
     r.add("formula", [x, labels], op, "Out", x.shape, text=text, shapes=shapes, counts_columns=False)

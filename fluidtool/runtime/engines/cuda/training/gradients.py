@@ -33,7 +33,7 @@ from fluidtool.runtime.engines.cuda.training.forward import (
 )
 from fluidtool.runtime.engines.cuda.training.softmax import SOFTMAX_GRADIENT
 from fluidtool.runtime.graph.importers.elementwise import aligned
-from fluidtool.runtime.graph.importers.losses import check_sigmoid_cross_entropy, counted, labels_of
+from fluidtool.runtime.graph.importers.losses import check_sigmoid_cross_entropy, counted, labels_of, unless_ignored
 from fluidtool.runtime.graph.importers.moves import cut_of, repeated_shape
 from fluidtool.runtime.graph.importers.reductions import HOW
 from fluidtool.runtime.graph.importers.registry import need
@@ -319,8 +319,7 @@ def _sigmoid_cross_entropy_gradient(b: StepBuilder, op: Operator, attrs: Attrs) 
     x, labels, grad = b.get(op, "X"), b.get(op, "Label"), b.get(op, "Out@GRAD")
     check_sigmoid_cross_entropy(op, attrs, x, labels)
     need(grad.shape == x.shape, "a gradient that does not fit")
-    ignored = literal(float(attrs["ignore_index"]))
-    b.put(op, "X@GRAD", b.formula(f"(b == {ignored} ? 0.0f : c * (ft_sigmoid(a) - b))", x, labels, grad))
+    b.put(op, "X@GRAD", b.formula(unless_ignored(attrs, "c * (ft_sigmoid(a) - b)"), x, labels, grad))
 
 
 @imports_step("softmax_with_cross_entropy_grad")
