@@ -29,8 +29,6 @@ from fluidtool.runtime.dependencies import (
     without_superseded,
 )
 from fluidtool.runtime.engines.base import Engine
-from fluidtool.runtime.inner_regions import find_inner_regions
-from fluidtool.runtime.loop_numbers import BoundMaker, is_maker, with_copies
 from fluidtool.runtime.partition import Region, find_regions
 from fluidtool.runtime.scope import Scope, ScopeVariable
 from fluidtool.runtime.step import (
@@ -125,6 +123,8 @@ def compile_block(
             used = [names_used(block.program, op) for op in ops]
             work = find_chains(steps, used, frozenset(fetched.union(persistable)))
     elif engine is not None and numbers is not None:
+        from fluidtool.runtime.inner_regions import find_inner_regions  # on GPUs alone
+
         work = find_inner_regions(block, steps, frozenset(persistable), fetched, engine, numbers)
     hidden = hidden_within(work) & set(local)
     for part in work:
@@ -273,12 +273,14 @@ class BoundBlock:
                 read = {slot: [name for name in names if name not in sources] for slot, names in read.items()}
             inputs, outputs = lookup_all(read), lookup_all(written)
             release = tuple(holders[name] for name in step.release if name in holders)
-            makes_number = is_maker(step.op, numbers)
-            if numbers and not makes_number:
+            if numbers:
+                from fluidtool.runtime.loop_numbers import BoundMaker, is_maker, with_copies  # on GPUs alone
+
+                if is_maker(step.op, numbers):
+                    context = OpContext(step.op, step.info, inputs, outputs, scope, runtime)
+                    return BoundMaker(step, context, release, numbers)
                 inputs = with_copies(step.op, inputs, numbers, copies, runtime)
             context = OpContext(step.op, step.info, inputs, outputs, scope, runtime)
-            if makes_number:
-                return BoundMaker(step, context, release, numbers)
             if named := step.op.variable_attrs():
                 return BoundByVariables(step, context, release, lookup_all(named))
             if step.hollow or (step.release and runtime.plan.overwritten_by(step.op)):

@@ -24,7 +24,6 @@ from fluidtool.runtime.block import BlockPlan, BoundBlock, compile_block
 from fluidtool.runtime.dependencies import trains
 from fluidtool.runtime.engines.base import Engine
 from fluidtool.runtime.engines.numpy import keep_freed_memory
-from fluidtool.runtime.loop_numbers import loop_numbers
 from fluidtool.runtime.scope import Scope
 
 if TYPE_CHECKING:
@@ -65,6 +64,8 @@ class Plan:
         compiler = None if self.engine is None else self.engine.step_compiler
         within = len(blocks) > 1 and not any(trains(op) for block in blocks for op in block.ops)
         if compiler is not None and within and compiler.takes_program(self.program):
+            from fluidtool.runtime.loop_numbers import loop_numbers  # on GPUs alone
+
             self.numbers = self.program.known(loop_numbers, self.program)
         given = self.program
         self.program = given.known(with_original_names, given) if compiled else unshared(given, self.fetches)
