@@ -238,3 +238,12 @@ def test_the_last_of_an_axis_that_is_dropped(axis: int) -> None:
     net = Net()
     out = net.op("slice", "Out", {"Input": net.data(3, 4, 5)}, axes=[axis], starts=[-1], ends=[0], decrease_axis=[axis])
     agree(net, [out, net.op("relu", "Out", {"X": out})])
+
+
+def test_an_assign_without_an_input_is_left_to_numpy() -> None:
+    """X may be missing: the output then stays as it was."""
+    net = Net()
+    out = net.op("assign", "Out", {"X": net.op("relu", "Out", {"X": net.data(2, 3)})})
+    last(net).inputs["X"] = []
+    found = [Executor(engine=engine).run(net.program, net.feeds, [out], net.scope) for engine in ("numpy", "native")]
+    assert str(found[0]) == str(found[1])

@@ -104,6 +104,14 @@ def test_softmax_with_cross_entropy_of_labels_of_every_kind(kind: str, monkeypat
     agree("softmax_with_cross_entropy_grad", given, ["Logits@GRAD"], rtol=1e-6, ignore_index=100)
 
 
+def test_softmax_with_cross_entropy_of_labels_column_by_column(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Labels in another order in memory ended in an internal error."""
+    answered = counted(monkeypatch, "softmax_with_cross_entropy")
+    label = np.asfortranarray(np.arange(12).reshape(3, 4, 1) % 5)
+    agree("softmax_with_cross_entropy", {"Logits": floats(3, 4, 5), "Label": label}, ["Softmax", "Loss"])
+    assert answered == [True]
+
+
 @pytest.mark.parametrize("engine", ["numpy", "native"])
 def test_softmax_with_cross_entropy_says_which_class_does_not_exist(engine: str) -> None:
     feeds = {"Logits": floats(2, 3), "Label": np.array([[1], [3]])}

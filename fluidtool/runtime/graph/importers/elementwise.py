@@ -222,8 +222,8 @@ def _dropout(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
 
 @imports("assign")
 def _assign(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
-    (name,) = op.inputs["X"]
-    if name in r.conditions:
-        r.put_condition(op, "Out", r.conditions[name])
+    condition = next((r.conditions[name] for name in op.inputs.get("X", ()) if name in r.conditions), None)
+    if condition is not None:
+        r.put_condition(op, "Out", condition)
     else:
         r.alias(r.either(op, "X"), op, "Out")

@@ -78,7 +78,7 @@ def fits(ctx: OpContext, x: Any, label: Any, soft_label: bool, axis: int) -> boo
 
 def numbers(labels: Array, counted: Array) -> Array:
     """Labels in the library's format: -1 for ignored ones. (Unsigned bytes have no -1.)"""
-    return np.where(counted, labels.astype(np.int64), np.int64(-1))
+    return np.ascontiguousarray(np.where(counted, labels.astype(np.int64), np.int64(-1)))
 
 
 def rows_and_columns(x: Array) -> tuple[int, int]:
