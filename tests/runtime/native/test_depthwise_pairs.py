@@ -9,20 +9,10 @@ import numpy as np
 import pytest
 
 from fluidtool.runtime.engines.native import abi
-from fluidtool.runtime.engines.native.library import PAIRS, library
 from tests.runtime.native.checking import RTOL, Array, Net
 from tests.runtime.native.test_bfloat16 import Whole, between, compiled_of, convolved, relu, run
 
 pytestmark = pytest.mark.usefixtures("native")
-
-
-@pytest.fixture
-def pairs() -> None:
-    """Only where blocks of halves are as wide as a vector."""
-    found = library()
-    assert found is not None
-    if found.instructions != PAIRS:
-        pytest.skip(f"this processor ({found.instructions}) has no kernel that reads halves so")
 
 
 def depthwise(net: Net, image: str, weights: str, **attrs: Any) -> str:

@@ -10,7 +10,7 @@ import pytest
 
 from fluidtool.runtime.engines.native import abi
 from fluidtool.runtime.engines.native.bfloat16 import rounded
-from fluidtool.runtime.engines.native.library import PAIRS, library
+from fluidtool.runtime.engines.native.library import library
 from fluidtool.runtime.engines.native.lowering import winograd_pairs
 from tests.runtime.native.checking import RTOL, Array, Net
 from tests.runtime.native.test_bfloat16 import compiled_of, convolved, relu, run
@@ -21,15 +21,6 @@ FILTER = np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]])
 BACK = np.array([[1, 1, 1, 0], [0, 1, -1, -1]], np.float64)
 ONE = (1, 1, 1, 1)  # padding
 HALF = 2.0**-8  # neighbors of a tie may be rounded otherwise than numpy's
-
-
-@pytest.fixture
-def pairs() -> None:
-    """Only where blocks of halves are as wide as a vector."""
-    found = library()
-    assert found is not None
-    if found.instructions != PAIRS:
-        pytest.skip(f"this processor ({found.instructions}) has no kernel that transforms halves so")
 
 
 @pytest.fixture

@@ -45,6 +45,11 @@ class Library:
         return self.precision == "bf16" and self.instructions in (PAIRS, TILES)
 
     @property
+    def halves_in_vectors(self) -> bool:
+        """Whether blocks of halves are as wide as a vector: dot products of pairs without tiles."""
+        return self.pairs and self.half_lanes == self.width
+
+    @property
     def half_lanes(self) -> int:
         """The channels of a block of bfloat16 numbers: as many as a row of a tile has, where there are tiles, else a vector."""
         return 2 * self.width if self.instructions == TILES else self.width

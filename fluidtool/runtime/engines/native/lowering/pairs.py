@@ -20,6 +20,7 @@ from fluidtool.runtime.engines.native import abi
 from fluidtool.runtime.engines.native.constants import Packing
 from fluidtool.runtime.engines.native.layouts import NO_HALO, Blocked, Buffer, Halo, joined, row_major
 from fluidtool.runtime.engines.native.library import Library
+from fluidtool.runtime.engines.native.lowering import winograd_pairs
 from fluidtool.runtime.engines.native.lowering.convolution import (
     PART_BYTES,
     Pixels,
@@ -39,12 +40,12 @@ from fluidtool.runtime.engines.native.lowering.packing import padded_bias
 from fluidtool.runtime.engines.native.lowering.phases import is_narrow, phases, tap_segments
 from fluidtool.runtime.engines.native.lowering.pictures import by_rows, place_of_picture, reads_picture
 from fluidtool.runtime.engines.native.lowering.values import Lowering, conv_output
-from fluidtool.runtime.engines.native.lowering.winograd_pairs import Ends, convolve, plan
+from fluidtool.runtime.engines.native.lowering.winograd_pairs import Ends
 from fluidtool.runtime.graph.ir import Graph, Node, Shape, Value
 from fluidtool.runtime.graph.weights import matrices
 
 HALF_PART_BYTES = (
-    400_000  # as PART_BYTES: pixels take half the time, so that there have to be more for each reading of the weights
+    400_000  # as PART_BYTES, of halves: pixels take half the time, so that more have to share a reading of weights
 )
 TILE_PART_BYTES = 500_000  # the same with tiles: their processors have larger L2 caches
 ROWS_PART_BYTES = 1_000_000  # as those, of a matrix: its weights are read again for each part, from beyond the L2 cache
@@ -78,7 +79,7 @@ def may_filter_halves(node: Node, library: Library) -> bool:
     """Whether src/depthwise_pairs.c computes a node: a depthwise convolution, where blocks of halves are as wide as a vector, by a
     square window that reaches beside the image by no more than half of itself.
     """
-    if node.kind != "conv" or not library.pairs or library.half_lanes > library.width or node.residual is not None:
+    if node.kind != "conv" or not library.halves_in_vectors or node.residual is not None:
         return False
     attrs, (*_, columns) = node.attrs, node.output.shape
     size, (*_, stride), (_, left, *_) = attrs["weights"].shape[-1], attrs["strides"], attrs["pads"]
@@ -150,7 +151,7 @@ def half_halos(nodes: Sequence[Node], library: Library) -> dict[Value, Halo]:
     """For each value the halo that the convolutions which read it as halves need."""
     halos: dict[Value, Halo] = {}
     for node in nodes:
-        if node.kind == "conv" and by_pairs(node, library) and plan(node, library) is None:
+        if node.kind == "conv" and by_pairs(node, library) and winograd_pairs.plan(node, library) is None:
             x = node.inputs[0]
             halos[x] = joined(halos.get(x, NO_HALO), reach(node, node.output.shape))
     return halos
@@ -273,10 +274,10 @@ def floats_wanted(low: Lowering, node: Node) -> bool:
 
 # ---------------------------------------------------------------- calls
 def _convolution(low: Lowering, node: Node) -> None:
-    windows = plan(node, low.library)
+    windows = winograd_pairs.plan(node, low.library)
     if windows is not None:
         source = half(low, node.inputs[0], node.inputs[0].shape)
-        convolve(low, node, windows, source, _ends(low, node))
+        winograd_pairs.convolve(low, node, windows, source, _ends(low, node))
         return
     node = replace(node, attrs=join_groups(low, node.attrs))
     x, attrs, groups = node.inputs[0], node.attrs, node.attrs["groups"]

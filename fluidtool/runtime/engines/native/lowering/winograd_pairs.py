@@ -50,7 +50,7 @@ class Windows:
 def plan(node: Node, library: Library) -> Windows | None:
     """How a convolution by pairs is computed so; None where it is not, or its multiplications are quicker."""
     attrs = node.attrs
-    if node.kind != "conv" or not library.pairs or library.half_lanes > library.width or "frames" in attrs:
+    if node.kind != "conv" or not library.halves_in_vectors or "frames" in attrs:
         return None
     filters, channels, *window = attrs["weights"].shape
     plain = attrs["strides"] == attrs["dilations"] == (1, 1) and attrs["groups"] == 1
