@@ -61,8 +61,12 @@ class Copies:
 
     # -- the primary
     def begin(self) -> bool:
-        """Become the primary of a job that begins; whether nobody else has."""
-        return self._claim(first(self.me))
+        """Become the primary of a job that begins; whether nobody else has. Whoever is too late may still be the backup."""
+        wanted = first(self.me)
+        if not self.register.claim(wanted):
+            return False
+        self.found = wanted
+        return True
 
     @property
     def is_paired(self) -> bool:

@@ -142,6 +142,15 @@ def test_a_backup_takes_over_in_the_next_term(tmp_path: Path) -> None:
     assert Register(tmp_path).newest() == Configuration(3, B)
 
 
+def test_a_copy_that_was_too_late_to_begin_serves_when_it_has_taken_over(tmp_path: Path) -> None:
+    copies = backup(tmp_path)
+    assert Register(tmp_path).claim(Configuration(1, A))
+    assert not copies.begin()
+    Register(tmp_path).claim(Configuration(2, A, B))
+    copies.take_over()
+    copies.check()
+
+
 def test_a_backup_that_was_given_up_does_not_take_over(tmp_path: Path) -> None:
     Register(tmp_path).claim(Configuration(3, A))
     copies = backup(tmp_path)
