@@ -57,6 +57,11 @@ class RawModule:
             raise TypeError("the stand-in takes source for NVRTC")
         self._code = code
 
+    def compile(self, log_stream: object = None) -> None:
+        """Compile all kernels."""
+        for name in parameters(self._code):
+            self.get_function(name)
+
     def get_function(self, name: str) -> RawKernel:
         """A kernel by its name; raises AttributeError for one that the source lacks."""
         kernels = parameters(self._code)

@@ -61,7 +61,7 @@ class Copies:
 
     # -- the primary
     def begin(self) -> bool:
-        """Become the primary of a job that begins; whether nobody else has. Whoever is too late may still be the backup."""
+        """Become the primary of a job that begins; whether nobody else has. One that is too late may be the backup."""
         wanted = first(self.me)
         if not self.register.claim(wanted):
             return False

@@ -17,6 +17,7 @@ from fluidtool.runtime.engines.cuda.cublaslt import COMPUTE
 from fluidtool.runtime.engines.cuda.lowering import HALVES, lower
 from fluidtool.runtime.engines.cuda.region import Constants, CudaRegion, Libraries, bind
 from fluidtool.runtime.engines.cuda.training.compiled import StepCompiler
+from fluidtool.runtime.engines.cupy.uncompiled import can_compile
 from fluidtool.runtime.graph.importers.quantization import OPERATORS as QUANTIZATION
 from fluidtool.runtime.graph.ir import EngineFaultError
 from fluidtool.runtime.graph.pipeline import import_region, rewritten
@@ -112,8 +113,10 @@ def switched_on() -> bool:
 
 
 def open_engine(device: Device) -> CudaEngine | None:
-    """The engine on a GPU; None if it is switched off. Raises UsageError for a precision that it does not have."""
-    if not switched_on():
+    """The engine on a GPU; None if it is switched off, or cupy compiles no kernels. Raises UsageError for a precision that it
+    does not have.
+    """
+    if not switched_on() or not can_compile(device.xp):
         return None
     precision, libraries = wanted_precision(), frozenset(name for name in PACKAGES if missing(name) is None)
     return CudaEngine(device, libraries, Libraries(device, precision), precision=precision)
@@ -140,6 +143,8 @@ def state() -> str:
     """Whether the engine is used on a GPU, and why, in a line."""
     if not switched_on():
         return f"off ({SWITCH}=0): on a GPU every operator is computed by cupy, one at a time"
+    if not can_compile(import_module("cupy")):
+        return "off, since this cupy compiles no kernels: on a GPU every operator is computed by cupy, one at a time"
     without = [
         f"without {PACKAGES[name]} ({why:.80}) {CALLS[name]} run by cupy"
         for name in PACKAGES

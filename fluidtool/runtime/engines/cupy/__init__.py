@@ -9,6 +9,7 @@ from typing import Any
 
 from fluidtool.errors import NEEDS_LESS, DeviceError, OutOfMemoryError
 from fluidtool.runtime.engines.cupy.kernels import Kernels, read_flags
+from fluidtool.runtime.engines.cupy.uncompiled import Uncompiled, opened
 
 PACKAGES = ("cupy-cuda11x", "cupy-cuda12x", "cupy-cuda13x")
 TOO_OLD_DRIVER = 35  # cudaErrorInsufficientDriver
@@ -62,9 +63,9 @@ class CupyDevice:
         return self.xp.cuda.Device(self.device_id)
 
     @cached_property
-    def kernels(self) -> Kernels:
+    def kernels(self) -> Kernels | Uncompiled:
         """The kernels for what cupy lacks."""
-        return Kernels(self.xp)
+        return opened(self.xp)
 
     def flags(self, count: int) -> Any:
         """Flags of checks that do not wait; they are arrays of one number."""

@@ -138,6 +138,10 @@ class Kernels:
         self._xp = xp
         self._module = xp.RawModule(code=source())
 
+    def compile(self) -> None:
+        """Raises cupy's CompileException where NVRTC refuses the sources."""
+        self._module.compile()
+
     def _launch(self, name: str, threads: int, *args: Any) -> None:
         if threads:
             self._module.get_function(name)((-(-threads // BLOCK),), (BLOCK,), args)
