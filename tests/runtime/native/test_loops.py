@@ -318,7 +318,60 @@ def test_who_looks_at_every_step_sees_them_run_one_by_one(ran: Ran) -> None:
     assert ran == [] and seen.count("gru_unit") == 3
 
 
+def reshaping_loop() -> tuple[Program, Program, Any]:
+    """A `while` of as many steps as are fed, whose products read what was reshaped; and its loss."""
+    main, startup = fluid.Program(), fluid.Program()
+    with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        start = L.data("start", [WIDTH])
+        start.stop_gradient = False
+        number, count = L.zeros([1], "int64"), L.data("count", [1], dtype="int64", append_batch_size=False)
+        number.stop_gradient = count.stop_gradient = True
+        states, more = L.array_write(start, number), L.less_than(number, count)
+        loop = L.While(more)
+        with loop.block():
+            cut = L.reshape(L.fc(L.array_read(states, number), 6), [-1, 3, 2])
+            state = L.reshape(L.fc(cut, WIDTH, act="tanh"), [-1, WIDTH])
+            L.increment(number, 1, in_place=True)
+            L.array_write(state, number, array=states)
+            L.less_than(number, count, cond=more)
+        loss = L.mean(L.square(L.array_read(states, number)))
+        fluid.backward.append_backward(loss)
+    return main, startup, loss
+
+
+def test_products_read_what_steps_have_reshaped(ran: Ran) -> None:
+    program = reshaping_loop()
+    feed = {"start": RNG.normal(size=(3, WIDTH)).astype("float32"), "count": np.array([4], "int64")}
+    names = [program[2].name, *gradients(program[0])]
+    expected, found = (results(engine, program, feed, names) for engine in ("numpy", "native"))
+    assert ran == [True, True]
+    for one, other in zip(expected, found, strict=True):
+        np.testing.assert_allclose(other.array, one.array, rtol=2e-4, atol=2e-6)
+
+
 # ---------------------------------------------------------------- values
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2), (1, 2, 0)])
+def test_an_address_is_found_in_whatever_is_around_it(order: tuple[int, ...]) -> None:
+    """Loops begin with values that are parts of what earlier loops have left."""
+    whole = np.arange(64, dtype=np.int64)
+    arrays, memory = (whole[8:9], whole, whole[8:32]), Memory()
+    for number in order:
+        memory.add(arrays[number])
+    found = memory.view(whole[10:].ctypes.data, (5,), whole.dtype)
+    np.testing.assert_array_equal(found, whole[10:15])
+    assert np.shares_memory(found, whole)
+
+
+def test_arrays_beside_each_other_are_kept_apart() -> None:
+    memory, whole = Memory(), np.arange(12, dtype=np.int64)
+    for part in (whole[6:], whole[:4], whole[4:6]):
+        memory.add(part)
+    for begin, end in ((0, 4), (4, 6), (6, 12)):
+        np.testing.assert_array_equal(
+            memory.view(whole[begin:].ctypes.data, (end - begin,), whole.dtype), whole[begin:end]
+        )
+
+
 def row_of(value: Any, memory: Memory) -> Any:
     row = np.zeros(11, np.int64)
     write_tensor(row, value, memory)

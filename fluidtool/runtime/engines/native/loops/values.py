@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -28,28 +29,33 @@ class NoFormError(Exception):
 
 
 class Memory:
-    """Arrays by address, so that a view of an address keeps the right one alive; and tables of LoDs."""
+    """Arrays by address, so that a view of an address keeps the right one alive; and tables of LoDs.
+
+    None of the arrays is part of another one: whatever is part of one is found by the last start that is not behind it.
+    """
 
     __slots__ = ("_arrays", "_lods", "_starts", "_tables")
 
     def __init__(self) -> None:
-        self._starts: list[tuple[int, int]] = []  # address, position in _arrays
-        self._arrays: list[Array] = []
+        self._starts: list[int] = []  # ascending
+        self._arrays: list[Array] = []  # in the same order
         self._lods: dict[int, list[list[int]]] = {}
         self._tables: dict[tuple[int, ...], Array] = {}
 
     def add(self, array: Array) -> int:
-        """Remember a contiguous array; returns its address."""
+        """Remember a contiguous array; returns its address. Those that are part of it, as loops leave them, are dropped."""
         address = first_byte(array)
-        insort(self._starts, (address, len(self._arrays)))
-        self._arrays.append(array)
+        if self._around(address, array.nbytes) is None:
+            begin = end = bisect_left(self._starts, address)
+            while end < len(self._starts) and self._starts[end] + self._arrays[end].nbytes <= address + array.nbytes:
+                end += 1
+            self._starts[begin:end], self._arrays[begin:end] = [address], [array]
         return address
 
     def add_all(self, other: Memory) -> None:
         """Remember what another one does."""
-        for address, number in other._starts:
-            insort(self._starts, (address, len(self._arrays)))
-            self._arrays.append(other._arrays[number])
+        for array in other._arrays:
+            self.add(array)
         self._lods.update(other._lods)
         self._tables.update(other._tables)
 
@@ -69,11 +75,17 @@ class Memory:
 
     def view(self, address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         """What lies at an address that one of the arrays has."""
-        at = bisect_right(self._starts, (address, len(self._arrays))) - 1
-        start, number = self._starts[at]
-        whole = self._arrays[number]
+        at = self._around(address, prod(shape) * dtype.itemsize)
+        assert at is not None
+        start, whole = self._starts[at], self._arrays[at]
         flat = whole if whole.dtype == np.uint8 and whole.ndim == 1 else whole.reshape(-1).view(np.uint8)
         return np.ndarray(shape, dtype, flat, address - start)
+
+    def _around(self, address: int, size: int) -> int | None:
+        """The number of the array that so many bytes from an address on are part of."""
+        at = bisect_right(self._starts, address) - 1
+        is_within = at >= 0 and address + size <= self._starts[at] + self._arrays[at].nbytes
+        return at if is_within else None
 
 
 def write_tensor(row: Array, value: Any, memory: Memory) -> None:
