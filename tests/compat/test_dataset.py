@@ -27,6 +27,7 @@ from fluidtool.compat.dataset import (
     wmt14,
     wmt16,
 )
+from fluidtool.compat.dataset.common import md5file
 from fluidtool.errors import DataFileNotFoundError, UnreadableError, UnsafePickleError, UsageError
 from tests.compat.conftest import pack
 
@@ -117,6 +118,22 @@ def test_uci_housing_refuses_to_load_rows_of_another_width(tmp_path: Path) -> No
     with pytest.raises(UnreadableError, match=r"mine\.data must have 14 numbers per house, found 3 numbers in all"):
         uci_housing.load_data(str(tmp_path / "mine.data"))
     assert uci_housing.UCI_TRAIN_DATA is None
+
+
+def test_the_model_of_houses_is_unpacked(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = home / "uci_housing/fit_a_line.fluid.tar"
+    pack(archive, {"__model__": b"program", "fc_0.w_0": b"weights"})
+    monkeypatch.setattr(uci_housing, "FLUID_MD5_MODEL", md5file(archive))
+    files = {path.name: path.read_bytes() for path in Path(uci_housing.fluid_model()).iterdir()}
+    assert files == {"__model__": b"program", "fc_0.w_0": b"weights"}
+
+
+def test_a_model_of_houses_that_leaves_its_folder_is_refused(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = home / "uci_housing/fit_a_line.fluid.tar"
+    pack(archive, {"../../outside": b"program"})
+    monkeypatch.setattr(uci_housing, "FLUID_MD5_MODEL", md5file(archive))
+    with pytest.raises(UnreadableError, match=r"fit_a_line\.fluid\.tar is not a complete tar file: .*outside"):
+        uci_housing.fluid_model()
 
 
 def test_cifar_reads_archives_of_any_name(tmp_path: Path) -> None:

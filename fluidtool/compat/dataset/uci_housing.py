@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import tarfile
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fluidtool.compat.dataset.common import data_file, random, synthetic
+from fluidtool.compat.dataset.common import data_file, download, random, synthetic
 from fluidtool.errors import UnreadableError
 from fluidtool.fluid.fetched import fetched_array
 from fluidtool.fluid.reader_decorators import Reader
 
-__all__ = ["UCI_TEST_DATA", "UCI_TRAIN_DATA", "feature_names", "load_data", "predict_reader", "test", "train"]
+__all__ = [
+    "UCI_TEST_DATA",
+    "UCI_TRAIN_DATA",
+    "feature_names",
+    "fluid_model",
+    "load_data",
+    "predict_reader",
+    "test",
+    "train",
+]
 
 feature_names = ["CRIM", "ZN", "INDUS", "CHAS", "NOX", "RM", "AGE", "DIS", "RAD", "TAX", "PTRATIO", "B", "LSTAT"]
+FLUID_URL_MODEL = "https://github.com/PaddlePaddle/book/raw/develop/01.fit_a_line/fluid/fit_a_line.fluid.tar"
+FLUID_MD5_MODEL = "6e6dd637ccd5993961f68bfbde46090b"
 COLUMNS, TRAIN_SHARE = 14, 0.8
 Rows = np.ndarray[Any, Any]
 
@@ -50,6 +63,18 @@ def predict_reader() -> tuple[Rows]:
     """The features of the first test sample."""
     rows = _parts(table())[1] if UCI_TEST_DATA is None else UCI_TEST_DATA
     return (rows[0, :-1],)
+
+
+def fluid_model() -> str:
+    """A new folder with the model of uci_housing/fit_a_line.fluid.tar; raises what `download` raises, or UnreadableError."""
+    archive = download(FLUID_URL_MODEL, "uci_housing", FLUID_MD5_MODEL)
+    folder = tempfile.mkdtemp()
+    try:
+        with tarfile.open(archive) as tar:
+            tar.extractall(folder, filter="data")
+    except tarfile.TarError as error:
+        raise UnreadableError(f"{archive} is not a complete tar file: {error}") from error
+    return folder
 
 
 def table() -> Rows:
