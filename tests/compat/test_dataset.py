@@ -27,6 +27,7 @@ from fluidtool.compat.dataset import (
     wmt14,
     wmt16,
 )
+from fluidtool.compat.dataset.common import md5file
 from fluidtool.errors import DataFileNotFoundError, UnreadableError, UnsafePickleError, UsageError
 from tests.compat.conftest import pack
 
@@ -89,6 +90,64 @@ def test_uci_housing_with_another_file(home: Path, text: str, message: str) -> N
     (home / "uci_housing/housing.data").write_text(text)
     with pytest.raises(UnreadableError, match=message):
         uci_housing.train()
+
+
+@pytest.fixture
+def nothing_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test loads is forgotten after it."""
+    monkeypatch.setattr(uci_housing, "UCI_TRAIN_DATA", None)
+    monkeypatch.setattr(uci_housing, "UCI_TEST_DATA", None)
+
+
+@pytest.mark.usefixtures("nothing_loaded")
+def test_uci_housing_loads_a_file_of_any_name_once(tmp_path: Path) -> None:
+    np.savetxt(tmp_path / "mine.data", np.arange(12.0).reshape(4, 3))
+    np.savetxt(tmp_path / "other.data", np.zeros((2, 3)))
+    uci_housing.load_data(str(tmp_path / "mine.data"), feature_num=3, ratio=0.5)
+    uci_housing.load_data(str(tmp_path / "other.data"), feature_num=3)
+    np.testing.assert_array_equal(uci_housing.UCI_TRAIN_DATA, [[-0.5, -0.5, 2], [-0.5 / 3, -0.5 / 3, 5]])
+    np.testing.assert_array_equal(uci_housing.UCI_TEST_DATA, [[0.5 / 3, 0.5 / 3, 8], [0.5, 0.5, 11]])
+    assert [float(price[0]) for _, price in uci_housing.train()()] == [2, 5]
+    assert [float(price[0]) for _, price in uci_housing.test()()] == [8, 11]
+    np.testing.assert_array_equal(uci_housing.predict_reader()[0], [0.5 / 3, 0.5 / 3])
+
+
+@pytest.mark.usefixtures("nothing_loaded")
+def test_uci_housing_refuses_to_load_rows_of_another_width(tmp_path: Path) -> None:
+    (tmp_path / "mine.data").write_text("1 2 3")
+    with pytest.raises(UnreadableError, match=r"mine\.data must have 14 numbers per house, found 3 numbers in all"):
+        uci_housing.load_data(str(tmp_path / "mine.data"))
+    assert uci_housing.UCI_TRAIN_DATA is None
+
+
+def test_the_model_of_houses_is_unpacked(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = home / "uci_housing/fit_a_line.fluid.tar"
+    pack(archive, {"__model__": b"program", "fc_0.w_0": b"weights"})
+    monkeypatch.setattr(uci_housing, "FLUID_MD5_MODEL", md5file(archive))
+    files = {path.name: path.read_bytes() for path in Path(uci_housing.fluid_model()).iterdir()}
+    assert files == {"__model__": b"program", "fc_0.w_0": b"weights"}
+
+
+def test_a_model_of_houses_that_leaves_its_folder_is_refused(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = home / "uci_housing/fit_a_line.fluid.tar"
+    pack(archive, {"../../outside": b"program"})
+    monkeypatch.setattr(uci_housing, "FLUID_MD5_MODEL", md5file(archive))
+    with pytest.raises(UnreadableError, match=r"fit_a_line\.fluid\.tar is not a complete tar file: .*outside"):
+        uci_housing.fluid_model()
+
+
+def test_cifar_reads_archives_of_any_name(tmp_path: Path) -> None:
+    batch = pickle.dumps({b"data": np.zeros((2, 3072), "uint8"), b"labels": [4, 2]}, protocol=2)
+    pack(tmp_path / "food.tar.gz", {"mine/data_batch_0": batch, "mine/other": b"?"})
+    archive = str(tmp_path / "food.tar.gz")
+    assert [label for _, label in cifar.reader_creator(archive, "data_batch_0")()] == [4, 2]
+    assert [label for _, label in islice(cifar.reader_creator(archive, "data_batch_0", True)(), 3)] == [4, 2, 4]
+
+
+def test_cifar_with_an_archive_that_is_none(tmp_path: Path) -> None:
+    (tmp_path / "food.tar.gz").write_text("text")
+    with pytest.raises(UnreadableError, match=r"food\.tar\.gz is not a complete tar file"):
+        list(cifar.reader_creator(str(tmp_path / "food.tar.gz"), "data_batch_0")())
 
 
 def test_cifar_reads_the_batches_of_its_part(home: Path) -> None:

@@ -30,7 +30,8 @@ def check_out(repository: Path, reference: str, folder: Path) -> None:
 
 def contents(repository: Path, reference: str) -> Iterator[tuple[str, bytes]]:
     """Paths and contents of the plain files of a commit."""
-    rows = [line.split(None, 4) for line in git(repository, "ls-tree", "-r", "-l", reference).splitlines()]
+    listed = git(repository, "ls-tree", "-r", "-l", "-z", reference)  # -z: names as they are, not quoted
+    rows = [line.split(None, 4) for line in listed.split("\0") if line]
     wanted = [(row[2], row[4]) for row in rows if row[0] != "120000" and row[3].isdigit() and int(row[3]) < LARGEST]
     command = ["git", f"--git-dir={repository}", "cat-file", "--batch"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:

@@ -54,6 +54,17 @@ def test_a_table_says_how_each_script_ran(public: Path, capsys: pytest.CaptureFi
     assert lines[-1] == "1 of 2 scripts that Paddle runs (2 in all)"
 
 
+def test_scripts_keep_names_that_git_quotes(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    (work / "回归").mkdir(parents=True)
+    (work / "回归" / "训练 1.py").write_text(TRAINS)
+    names = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+    for arguments in (["init", "-b", "main"], ["add", "."], ["commit", "-m", "scripts"]):
+        subprocess.run(["git", *names, *arguments], cwd=work, check=True, capture_output=True)
+    repository.check_out(work / ".git", "main", tmp_path / "out")
+    assert repository.scripts_of(tmp_path / "out") == [Path("回归/训练 1.py")]
+
+
 def test_only_scripts_that_are_named(public: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(public), "--samples", "2", "--only", "train"]) == 0
     assert "infer.py" not in capsys.readouterr().out

@@ -15,7 +15,7 @@ from fluidtool.errors import UnreadableError
 from fluidtool.fluid.reader_decorators import Reader
 from fluidtool.io import pickles
 
-__all__ = ["test10", "test100", "train10", "train100"]
+__all__ = ["reader_creator", "test10", "test100", "train10", "train100"]
 
 PIXELS = 3072
 
@@ -40,12 +40,21 @@ def test100() -> Reader:
     return _reader(100, "test", 500)
 
 
+def reader_creator(filename: str, sub_name: str, cycle: bool = False) -> Reader:
+    """The reader of the members of an archive whose names contain sub_name; endless with cycle=True."""
+    return _repeated(lambda: samples(Path(filename), sub_name), cycle)
+
+
 def _reader(classes: int, part: str, made_up: int, cycle: bool = False) -> Reader:
     if synthetic():
         once: Reader = lambda: make_up(f"cifar{classes}", part, made_up, PIXELS, classes, 0.0)  # noqa: E731
     else:
         archive = data_file("cifar", f"cifar-{classes}-python.tar.gz")
         once = lambda: samples(archive, part)  # noqa: E731
+    return _repeated(once, cycle)
+
+
+def _repeated(once: Reader, cycle: bool) -> Reader:
     if not cycle:
         return once
     return lambda: itertools.chain.from_iterable(once() for _ in itertools.count())
