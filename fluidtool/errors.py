@@ -86,6 +86,12 @@ class ClosedError(UsageError, RuntimeError):
     code = "FT202"
 
 
+class UnknownHostError(UsageError, OSError):
+    """An endpoint whose host has no address."""
+
+    code = "FT203"
+
+
 class FeedError(UsageError):
     """A feed of the wrong name, rank, data type or LoD, or a missing feed."""
 
@@ -96,6 +102,12 @@ class FetchError(UsageError):
     """A fetch of something that the program does not compute."""
 
     code = "FT211"
+
+
+class FetchedLoDError(FetchError, RuntimeError):
+    """A fetched value with a LoD, which an array cannot hold."""
+
+    code = "FT212"
 
 
 class ProgramError(UsageError):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fluidtool import runtime
-from fluidtool.errors import ArgumentTypeError, AssertedError, ClosedError, FeedError, FetchError
+from fluidtool.errors import ArgumentTypeError, AssertedError, ClosedError, FeedError, FetchedLoDError
 from fluidtool.fluid.compiler import CompiledProgram
 from fluidtool.fluid.dataset_runs import FetchHandler, run_from_dataset
 from fluidtool.fluid.fetched import fetched_array
@@ -59,7 +59,7 @@ def as_numpy(value: Any) -> Any:
     """A fetched value as numpy: LoDTensor (without LoD) -> FetchedArray, a list item by item; others unchanged."""
     if isinstance(value, LoDTensor):
         if value.offsets:
-            raise FetchError(
+            raise FetchedLoDError(
                 "Some of your fetched tensors hold LoD information. They can not be completely cast to Python ndarray. "
                 "Please set the parameter 'return_numpy' as 'False' to return LoDTensor itself directly."
             )

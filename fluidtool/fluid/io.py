@@ -498,18 +498,19 @@ def _state_of_folder(path: Path, var_list: Sequence[Variable] | None) -> dict[st
 
 
 def set_program_state(program: Program, state_dict: Mapping[str, Any]) -> None:
-    """Set the variables of a program from arrays by name; raises ParameterFileError if one does not fit."""
-
+    """Set the variables of a program from arrays by name; raises AssertedError if one does not fit."""
     variables = [var for var in program.list_vars() if is_persistable(var)]
     used = {var.name for var in variables if var.name in state_dict}
     for var in variables:
         if var.name in used:
             held = global_scope().find_var(var.name)
             if held is None or held.value is None:
-                raise UninitializedError(
-                    f"Variable [ {var.name} ] Not found, Please make sure run startup program first"
-                )
-    _fill_scope(open_arrays(state_dict, [v for v in variables if v.name in used], "the state given"), None)
+                raise AssertedError(f"Variable [ {var.name} ] Not found, Please make sure run startup program")
+    try:
+        arrays = open_arrays(state_dict, [v for v in variables if v.name in used], "the state given")
+    except ParameterFileError as error:
+        raise AssertedError(error.message) from error
+    _fill_scope(arrays, None)
     unused = [name for name in state_dict if name not in used]
     if unused:
         warnings.warn(

@@ -94,11 +94,30 @@ def test_a_wrong_type_is_a_type_error(call: Callable[[], Any], message: str) -> 
         (lambda: layers.batch_norm(x(4)), r"batch_norm takes an input of two dimensions or more, found \(4,\)"),
         (lambda: layers.softmax(x(2, 3), axis=5), "axis 5 is out of range"),
         (lambda: layers.dropout(x(2, 3), 1.5), "'dropout_prob' must be between 0.0 and 1.0"),
+        (lambda: layers.reverse(x(2, 3), 2), r"every axis of axis must be in \[-2, 2\), found 2"),
+        (lambda: layers.reverse(x(2, 3), []), r"axis must name at least one axis, found \[\]"),
+        (lambda: layers.reverse(x(2, 3), [0, 0]), r"axis must name every axis once, found \[0, 0\]"),
+        (
+            lambda: layers.slice(x(2, 3), [0], [0, 1], [1]),
+            "axes, starts and ends must be of one length, found 1, 2 and 1",
+        ),
+        (
+            lambda: layers.strided_slice(x(2, 3), [0], [0], [1], [1, 1]),
+            "axes, starts, ends and strides must be of one length, found 1, 1, 1 and 2",
+        ),
+        (lambda: layers.stack([x(2, 3), y(2, 4)]), r"must have one shape, found \(2, 3\), \(2, 4\)"),
+        (lambda: layers.stack([x(2, 3), y(2)]), r"must have one shape, found \(2, 3\), \(2,\)"),
+        (lambda: layers.topk(x(2, 3), 0), "k must be at least 1, found 0"),
+        (lambda: layers.topk(x(2, 3), -1), "k must be at least 1, found -1"),
         (lambda: layers.fc(x(2, 3), 4, act="rellu"), 'Operator "rellu" has not been registered. Did you mean relu'),
     ],
 )
 def test_what_cannot_work_is_refused_while_building(call: Callable[[], Any], message: str) -> None:
     refused(call, (ValueError, RuntimeError), message)  # type: ignore[arg-type]
+
+
+def test_sizes_that_are_not_known_may_be_those_of_the_others() -> None:
+    assert layers.stack([x(-1, 3), y(2, 3)]).shape == (2, -1, 3)
 
 
 # ---------------------------------------------------------------- redefinition
@@ -184,6 +203,26 @@ def test_the_startup_program_comes_first() -> None:
         RuntimeError,
         "variable fc_0.w_0, which holds no value: .*run the startup program first",
     )
+
+
+# ---------------------------------------------------------------- states
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (np.zeros((7, 7), "float32"), r"Variable's shape does not match: w is declared \(3, 4\), .* contains \(7, 7\)"),
+        (np.zeros((3, 4), "float64"), "w is declared FP32, the state given contains FP64"),
+    ],
+)
+def test_a_state_of_another_program(value: Any, message: str) -> None:
+    run({"x": np.ones((1, 3), "float32")}, layers.fc(x(-1, 3), 4, param_attr="w"))
+    refused(lambda: fluid.io.set_program_state(fluid.default_main_program(), {"w": value}), AssertionError, message)
+
+
+def test_a_state_before_the_startup_program_has_run() -> None:
+    layers.fc(x(-1, 3), 4, param_attr="w")
+    state = {"w": np.zeros((3, 4), "float32")}
+    message = r"Variable \[ w \] Not found, Please make sure run startup program"
+    refused(lambda: fluid.io.set_program_state(fluid.default_main_program(), state), AssertionError, message)
 
 
 # ---------------------------------------------------------------- LoD
