@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fluidtool import runtime
-from fluidtool.errors import ArgumentTypeError, AssertedError, ClosedError, FeedError, FetchedLoDError
+from fluidtool.errors import ArgumentTypeError, AssertedError, ClosedError, FeedError, FetchedLoDError, with_short_names
 from fluidtool.fluid.compiler import CompiledProgram
 from fluidtool.fluid.dataset_runs import FetchHandler, run_from_dataset
 from fluidtool.fluid.fetched import fetched_array
@@ -329,9 +329,8 @@ def check_feed(program: Program, feed: Mapping[str, Any], devices: int = 1) -> N
     for name, value in feed.items():
         var = block.vars.get(name)
         if var is None:
-            warnings.warn(
-                f"The variable {name} is not found in program. It is not declared or is pruned.", stacklevel=3
-            )
+            text = f"The variable {name} is not found in program. It is not declared or is pruned."
+            warnings.warn(with_short_names(text), stacklevel=3)
         elif var.need_check_feed:
             _check_value(var, value, devices)
 

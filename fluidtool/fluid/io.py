@@ -19,6 +19,7 @@ from fluidtool.errors import (
     UninitializedError,
     UnreadableError,
     UsageError,
+    with_short_names,
 )
 from fluidtool.fluid import distributed_saving
 from fluidtool.fluid.executor import Executor, global_scope
@@ -513,10 +514,10 @@ def set_program_state(program: Program, state_dict: Mapping[str, Any]) -> None:
     _fill_scope(arrays, None)
     unused = [name for name in state_dict if name not in used]
     if unused:
-        warnings.warn(
-            f"This list is not set, Because of Paramerter not found in program. There are: {' '.join(unused)}",
-            stacklevel=2,
+        text = (
+            f"This list is not set, Because of Paramerter not found in program. There are: {' '.join(map(str, unused))}"
         )
+        warnings.warn(with_short_names(text), stacklevel=2)
 
 
 def _bytes(path: str) -> bytes:

@@ -313,6 +313,35 @@ def test_a_script_is_told_the_line_of_a_mistake_in_building(tmp_path: Path) -> N
     assert done.stderr.decode().startswith("error: script.py, line 4: fluid.layers.reshape(x, [4, 2]): ")
 
 
+# ---------------------------------------------------------------- long names
+LONG = "begin" + "n" * 100_000 + "end"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: run({LONG: np.ones((2, 4), "float32")}, layers.scale(x(2, 3, name=LONG), 2.0)),
+        lambda: run({}, layers.scale(x(2, 3, name=LONG), 2.0)),
+        lambda: fluid.default_main_program().global_block().var(LONG),
+        lambda: run({}, LONG),
+        lambda: fluid.default_main_program().global_block().append_op(type=LONG),
+        lambda: (x(2, name=LONG), x(3, name=LONG)),
+    ],
+)
+def test_a_message_has_both_ends_of_a_long_name(call: Callable[[], Any]) -> None:
+    with pytest.raises(FluidError, match=r"begin.*n…\(.*characters\)…n.*end") as caught:
+        call()
+    assert len(str(caught.value)) < 3_000
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_warning_has_both_ends_of_a_long_name() -> None:
+    out = layers.scale(x(2, 3), 2.0)
+    with pytest.warns(UserWarning, match=r"begin.*n…\(.*characters\)…n.*end is not found") as caught:
+        run({"x": np.ones((2, 3), "float32"), LONG: np.ones(1)}, out)
+    assert len(str(caught[0].message)) < 1_000
+
+
 # ---------------------------------------------------------------- programs of files
 def malformed() -> Program:
     """The linear program, its product with an attribute of another type."""
