@@ -235,6 +235,12 @@ class ParameterFileError(UnreadableError, RuntimeError):
         self.kind, self.variable, self.faults = kind, variable, faults
 
 
+class AssertedParameterError(ParameterFileError, AssertionError):
+    """A parameter at fault where Paddle's code asserts."""
+
+    code = "FT311"
+
+
 class UnsafePickleError(UnreadableError):
     """A pickle that contains anything other than data."""
 

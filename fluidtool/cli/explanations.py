@@ -104,6 +104,10 @@ ERRORS = {
         "Name the right file with `--params`, or save the model again; `fluidtool check MODEL` lists all such"
         " parameters.",
     ),
+    "FT311": Explanation(
+        "As FT310, where Paddle's code asserts.",
+        "As for FT310.",
+    ),
     "FT320": Explanation(
         "A pickle contains something other than data. It was not loaded, and nothing in it was run.",
         "Save the values with numpy or Paddle again; do not load the file with `pickle` unless you trust it.",

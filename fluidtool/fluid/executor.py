@@ -248,7 +248,9 @@ class Executor:
 def _only_feed(feed: Any) -> dict[str, Any]:
     if isinstance(feed, (list, tuple)):
         if len(feed) != 1:
-            raise FeedError(f"Not compiled with data parallel: one program takes one dict of values, found {len(feed)}")
+            raise AssertedError(
+                f"Not compiled with data parallel: one program takes one dict of values, found {len(feed)}"
+            )
         feed = feed[0]
     if feed is not None and not isinstance(feed, Mapping):
         raise ArgumentTypeError(f"feed requires dict as its Parameter. But you passed in {type(feed)}")

@@ -13,6 +13,7 @@ import numpy as np
 from fluidtool.errors import (
     ArgumentTypeError,
     AssertedError,
+    AssertedParameterError,
     ModelNotFoundError,
     ParameterFileError,
     ProgramError,
@@ -434,16 +435,26 @@ def load(
     arrays = pickles.load_state(_bytes(file), file)
     if not parameters:  # a parsed program has no Parameter objects
         parameters, others = [var for var in others if var.name in arrays], [v for v in others if v.name not in arrays]
-    stores = [open_arrays(arrays, parameters, file)]
+    stores = [_stored(arrays, parameters, file)]
     if others:
         file = f"{prefix}.pdopt"
         if not os.path.isfile(file):
-            raise ParameterFileError(
+            raise AssertedParameterError(
                 f"Optimizer file [{file}] not exits; the program has {len(others)} variables in it"
             )
-        stores.append(open_arrays(pickles.load_state(_bytes(file), file), others, file))
+        stores.append(_stored(pickles.load_state(_bytes(file), file), others, file))
     for store in stores:
         _fill_scope(store, executor)
+
+
+def _stored(arrays: Mapping[str, Any], variables: Sequence[Variable], source: str) -> ParameterStore:
+    """The values of these variables; raises AssertedParameterError for one that is missing or does not fit."""
+    try:
+        return open_arrays(arrays, variables, source)
+    except ParameterFileError as error:
+        raise AssertedParameterError(
+            error.message, kind=error.kind, variable=error.variable, faults=error.faults, hint=error.hint
+        ) from error
 
 
 def _load_files(
@@ -499,7 +510,7 @@ def _state_of_folder(path: Path, var_list: Sequence[Variable] | None) -> dict[st
 
 
 def set_program_state(program: Program, state_dict: Mapping[str, Any]) -> None:
-    """Set the variables of a program from arrays by name; raises AssertedError if one does not fit."""
+    """Set the variables of a program from arrays by name; raises AssertedError, or AssertedParameterError if one does not fit."""
     variables = [var for var in program.list_vars() if is_persistable(var)]
     used = {var.name for var in variables if var.name in state_dict}
     for var in variables:
@@ -507,11 +518,7 @@ def set_program_state(program: Program, state_dict: Mapping[str, Any]) -> None:
             held = global_scope().find_var(var.name)
             if held is None or held.value is None:
                 raise AssertedError(f"Variable [ {var.name} ] Not found, Please make sure run startup program")
-    try:
-        arrays = open_arrays(state_dict, [v for v in variables if v.name in used], "the state given")
-    except ParameterFileError as error:
-        raise AssertedError(error.message) from error
-    _fill_scope(arrays, None)
+    _fill_scope(_stored(state_dict, [v for v in variables if v.name in used], "the state given"), None)
     unused = [name for name in state_dict if name not in used]
     if unused:
         text = (

@@ -77,6 +77,50 @@ def test_a_wrong_type_is_a_type_error(call: Callable[[], Any], message: str) -> 
     refused(call, TypeError, message)
 
 
+# ---------------------------------------------------------------- arguments that Paddle's code asserts
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: fluid.initializer.Constant(None),
+        lambda: fluid.initializer.Uniform(None),
+        lambda: fluid.initializer.Uniform(2.0, 1.0),
+        lambda: fluid.initializer.Normal(seed=None),
+        lambda: fluid.initializer.TruncatedNormal(scale=None),
+        lambda: fluid.initializer.Xavier(uniform=None),
+        lambda: fluid.initializer.MSRA(seed=None),
+        lambda: fluid.initializer.NumpyArrayInitializer([1.0]),
+        lambda: fluid.regularizer.L1Decay(None),
+        lambda: fluid.regularizer.L2Decay(None),
+        lambda: fluid.clip.GradientClipByValue(-0.5),
+    ],
+)
+def test_what_is_asserted(call: Callable[[], Any]) -> None:
+    refused(call, AssertionError, r"needs|takes an ndarray, found list")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: fluid.initializer.Initializer()(None, None),
+        lambda: fluid.regularizer.WeightDecayRegularizer()(None, None, None),
+        lambda: fluid.clip.BaseErrorClipAttr().append_clip_op(None, "x@GRAD"),
+    ],
+)
+def test_base_classes_have_no_rule(call: Callable[[], Any]) -> None:
+    refused(call, NotImplementedError, "has no rule")
+
+
+def test_a_callback_is_called() -> None:
+    loss = layers.mean(layers.fc(x(-1, 3), 2))
+    refused(
+        lambda: fluid.backward.append_backward(loss, callbacks=[3]), ValueError, "must be a callable object, found 3"
+    )
+
+
+def test_an_error_clip_says_what_it_does() -> None:
+    assert str(fluid.clip.ErrorClipByValue(1.0)) == "ByValue, min=-1.000000, max=1.000000"
+
+
 # ---------------------------------------------------------------- shapes and values that cannot work, while building
 @pytest.mark.parametrize(
     ("call", "message"),
@@ -143,6 +187,13 @@ def test_a_shared_parameter_of_one_shape_is_fine() -> None:
     layers.fc(x(2, 3), 4, param_attr="w", bias_attr="b")
     layers.fc(y(2, 3), 4, param_attr="w", bias_attr="b")
     assert len(fluid.default_main_program().all_parameters()) == 2
+
+
+# ---------------------------------------------------------------- names
+@pytest.mark.parametrize("name", [3, None, 1.5])
+def test_a_name_is_a_string(name: Any) -> None:
+    refused(lambda: fluid.unique_name.generate(name), TypeError, "the key of a unique name must be a string, found")
+    refused(lambda: fluid.Scope().var(name), TypeError, "a scope has variables by name, found")
 
 
 # ---------------------------------------------------------------- training
@@ -225,7 +276,41 @@ def test_a_state_before_the_startup_program_has_run() -> None:
     refused(lambda: fluid.io.set_program_state(fluid.default_main_program(), state), AssertionError, message)
 
 
+def test_a_saved_state_of_another_program(tmp_path: Path) -> None:
+    out = layers.fc(x(-1, 3), 4, param_attr="w")
+    run({"x": np.ones((1, 3), "float32")}, out)
+    fluid.io.save(fluid.default_main_program(), str(tmp_path / "state"))
+    with fluid.program_guard(fluid.Program(), fluid.Program()):
+        layers.fc(x(-1, 3), 4, param_attr="other")
+        exe = fluid.Executor(CPU)
+        exe.run(fluid.default_startup_program())
+        program = fluid.default_main_program()
+        refused(
+            lambda: fluid.io.load(program, str(tmp_path / "state"), exe),
+            AssertionError,
+            r"no value for 2 parameters \(other",
+        )
+
+
+def test_a_saved_state_without_that_of_the_optimizer(tmp_path: Path) -> None:
+    loss = layers.mean(layers.fc(x(-1, 3), 4, param_attr="w"))
+    fluid.optimizer.Momentum(0.1, 0.9).minimize(loss)
+    run({"x": np.ones((1, 3), "float32")}, loss)
+    program = fluid.default_main_program()
+    fluid.io.save(program, str(tmp_path / "state"))
+    (tmp_path / "state.pdopt").unlink()
+    refused(lambda: fluid.io.load(program, str(tmp_path / "state")), AssertionError, "Optimizer file .* not exits")
+
+
 # ---------------------------------------------------------------- LoD
+@pytest.mark.parametrize("lod", [[[0, 0.5, 3]], "a", [3], 3])
+def test_a_lod_is_lists_of_integers(lod: Any) -> None:
+    tensor = fluid.LoDTensor()
+    tensor.set(np.ones((3, 1), "float32"), CPU)
+    refused(lambda: tensor.set_lod(lod), TypeError, "a LoD must be lists of integers, found")
+    assert tensor.lod() == []
+
+
 def test_offsets_that_do_not_fit_the_rows() -> None:
     tensor = fluid.LoDTensor()
     tensor.set(np.ones((3, 1), "float32"), CPU)
