@@ -92,10 +92,18 @@ def test_a_wrong_type_is_a_type_error(call: Callable[[], Any], message: str) -> 
         lambda: fluid.regularizer.L1Decay(None),
         lambda: fluid.regularizer.L2Decay(None),
         lambda: fluid.clip.GradientClipByValue(-0.5),
+        lambda: layers.clamp(x(2, 3)),
+        lambda: layers.matmul(x(2, 3), y(4, 5)),
+        lambda: layers.mish(x(2, 3), 0),
+        lambda: layers.split(x(2, 3), 0),
+        lambda: layers.unfold(x(2, 3), [1, 1]),
+        lambda: layers.inplace_abn(x(2, 3), "relu"),
     ],
 )
 def test_what_is_asserted(call: Callable[[], Any]) -> None:
-    refused(call, AssertionError, r"needs|takes an ndarray, found list")
+    refused(
+        call, AssertionError, r"needs|takes an ndarray|should be|must be more than 1, found 0|only support act as None"
+    )
 
 
 @pytest.mark.parametrize(
@@ -190,6 +198,19 @@ def test_a_shared_parameter_of_one_shape_is_fine() -> None:
 
 
 # ---------------------------------------------------------------- names
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: layers.abs(x(2, 3), -1),
+        lambda: layers.relu(x(2, 3), y(2, 3)),
+        lambda: layers.fc(x(2, 3), 2, name=0),
+        lambda: layers.concat([x(2, 3)], 0, [1]),
+    ],
+)
+def test_the_name_of_a_layer_is_a_string(call: Callable[[], Any]) -> None:
+    refused(call, TypeError, r"The type of 'name' in \w+ must be .*str.*, but received")
+
+
 @pytest.mark.parametrize("name", [3, None, 1.5])
 def test_a_name_is_a_string(name: Any) -> None:
     refused(lambda: fluid.unique_name.generate(name), TypeError, "the key of a unique name must be a string, found")
