@@ -92,6 +92,16 @@ def test_a_wrong_type_is_a_type_error(call: Callable[[], Any], message: str) -> 
         lambda: fluid.regularizer.L1Decay(None),
         lambda: fluid.regularizer.L2Decay(None),
         lambda: fluid.clip.GradientClipByValue(-0.5),
+        lambda: fluid.optimizer.SGD(None),
+        lambda: fluid.optimizer.Momentum(0.1, None),
+        lambda: fluid.optimizer.Adagrad(0.1, epsilon=None),
+        lambda: fluid.optimizer.Adam(beta1=None),
+        lambda: fluid.optimizer.Adamax(beta2=None),
+        lambda: fluid.optimizer.DecayedAdagrad(0.1, decay=None),
+        lambda: fluid.optimizer.Dpsgd(clip=None),
+        lambda: fluid.optimizer.Lamb(lamb_weight_decay=None),
+        lambda: fluid.optimizer.LookaheadOptimizer(fluid.optimizer.SGD(0.1), alpha=2.0),
+        lambda: fluid.optimizer.LookaheadOptimizer(fluid.optimizer.SGD(0.1), k=-1),
         lambda: layers.clamp(x(2, 3)),
         lambda: layers.matmul(x(2, 3), y(4, 5)),
         lambda: layers.mish(x(2, 3), 0),
@@ -102,7 +112,9 @@ def test_a_wrong_type_is_a_type_error(call: Callable[[], Any], message: str) -> 
 )
 def test_what_is_asserted(call: Callable[[], Any]) -> None:
     refused(
-        call, AssertionError, r"needs|takes an ndarray|should be|must be more than 1, found 0|only support act as None"
+        call,
+        AssertionError,
+        r"must be given, found None|needs|takes an ndarray|should be|must be more than 1, found 0|only support act as None",
     )
 
 
