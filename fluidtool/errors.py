@@ -7,8 +7,11 @@ ValueError` in an old script keeps working.
 
 from __future__ import annotations
 
+import re
 from typing import Any, NamedTuple
 
+LONGEST_NAME = 300  # longer than file names can be
+LONGEST_MESSAGE = 10_000
 EXIT_OK = 0
 EXIT_FINDING = 1
 EXIT_USAGE = 2
@@ -18,6 +21,24 @@ EXIT_NOT_FINITE = 5
 EXIT_SUPERSEDED = 6  # of a server: another copy of it serves
 EXIT_INTERNAL = 70
 EXIT_INTERRUPTED = 130
+
+
+def with_short_names(text: str) -> str:
+    """A message without the middle of its words of more than LONGEST_NAME characters, and of itself when it is endless.
+
+    Names of variables and operators, which files choose, may have any length, and any characters.
+    """
+    if len(text) <= LONGEST_NAME:
+        return text
+    shorter = re.sub(rf"\S{{{LONGEST_NAME + 1},}}", lambda word: _without_middle(word[0], LONGEST_NAME), text)
+    return _without_middle(shorter, LONGEST_MESSAGE)
+
+
+def _without_middle(text: str, most: int) -> str:
+    if len(text) <= most:
+        return text
+    kept = most // 3
+    return f"{text[: 2 * kept]}…({len(text) - 3 * kept} characters)…{text[-kept:]}"
 
 
 class Location(NamedTuple):
@@ -55,13 +76,14 @@ class FluidError(Exception):
 
     def __init__(self, message: object = "", *, hint: str | Hint = "", location: Location | None = None) -> None:
         super().__init__(message)
-        self.hint = hint if isinstance(hint, Hint) else Hint(hint, hint)
+        python, command = hint if isinstance(hint, Hint) else (hint, hint)
+        self.hint = Hint(with_short_names(python), with_short_names(command))
         self.location = location
 
     @property
     def message(self) -> str:
-        """What was expected and what was found, without the hint."""
-        return str(self.args[0]) if self.args else ""
+        """What was expected and what was found, without the hint, and with short names."""
+        return with_short_names(str(self.args[0])) if self.args else ""
 
     def __str__(self) -> str:
         return f"{self.message}; {self.hint.python}" if self.hint.python else self.message
@@ -86,6 +108,12 @@ class ClosedError(UsageError, RuntimeError):
     code = "FT202"
 
 
+class UnknownHostError(UsageError, OSError):
+    """An endpoint whose host has no address."""
+
+    code = "FT203"
+
+
 class FeedError(UsageError):
     """A feed of the wrong name, rank, data type or LoD, or a missing feed."""
 
@@ -96,6 +124,12 @@ class FetchError(UsageError):
     """A fetch of something that the program does not compute."""
 
     code = "FT211"
+
+
+class FetchedLoDError(FetchError, RuntimeError):
+    """A fetched value with a LoD, which an array cannot hold."""
+
+    code = "FT212"
 
 
 class ProgramError(UsageError):
@@ -199,6 +233,12 @@ class ParameterFileError(UnreadableError, RuntimeError):
         location = Location(file, variable=variable or None) if file or variable else None
         super().__init__(message, hint=hint, location=location)
         self.kind, self.variable, self.faults = kind, variable, faults
+
+
+class AssertedParameterError(ParameterFileError, AssertionError):
+    """A parameter at fault where Paddle's code asserts."""
+
+    code = "FT311"
 
 
 class UnsafePickleError(UnreadableError):

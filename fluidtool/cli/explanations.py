@@ -29,6 +29,10 @@ ERRORS = {
         "A use of something that was closed.",
         "Make a new one.",
     ),
+    "FT203": Explanation(
+        "The host of an endpoint has no address.",
+        "Correct the endpoint, or make its name known on this machine (`getent hosts NAME`).",
+    ),
     "FT210": Explanation(
         "A feed with a wrong name, rank, data type or LoD, or an input that is not fed.",
         "`fluidtool inspect MODEL` lists the inputs; convert the array (`array.astype('float32')`), give "
@@ -37,6 +41,10 @@ ERRORS = {
     "FT211": Explanation(
         "A variable is fetched that the program does not compute.",
         "`fluidtool inspect --vars MODEL` lists the variables; fetch a variable of block 0.",
+    ),
+    "FT212": Explanation(
+        "A fetched value has a LoD, which an array cannot hold.",
+        "Fetch it with `return_numpy=False`: a LoDTensor, whose `recursive_sequence_lengths()` divide its rows.",
     ),
     "FT220": Explanation(
         "The program cannot do what is asked: a variable that does not exist, a block out of range, a target "
@@ -95,6 +103,10 @@ ERRORS = {
         "stray bytes.",
         "Name the right file with `--params`, or save the model again; `fluidtool check MODEL` lists all such"
         " parameters.",
+    ),
+    "FT311": Explanation(
+        "As FT310, where Paddle's code asserts.",
+        "As for FT310.",
     ),
     "FT320": Explanation(
         "A pickle contains something other than data. It was not loaded, and nothing in it was run.",

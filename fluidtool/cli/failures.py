@@ -26,6 +26,7 @@ from fluidtool.errors import (
     OutputError,
     UnreadableError,
     UsageError,
+    with_short_names,
 )
 
 if TYPE_CHECKING:
@@ -181,7 +182,7 @@ def say_error(text: str) -> None:
 def _write(text: str, label: str = "") -> None:
     from fluidtool.cli.render import in_color, printable
 
-    paragraph = label + printable(re.sub(r"\s*\n\s*", " ", text))
+    paragraph = label + printable(re.sub(r"\s*\n\s*", " ", with_short_names(text)))
     if sys.stderr.isatty():
         paragraph = textwrap.fill(
             paragraph, max(shutil.get_terminal_size().columns, 40), break_on_hyphens=False, break_long_words=False

@@ -6,7 +6,7 @@ from enum import IntEnum
 
 from fluidtool.distribute.dispatchers import PSDispatcher, RoundRobin
 from fluidtool.distribute.sharding import SMALLEST_BLOCK
-from fluidtool.errors import ArgumentTypeError, UsageError
+from fluidtool.errors import ArgumentTypeError, AssertedError, UsageError
 from fluidtool.records import dataclass
 
 
@@ -100,9 +100,12 @@ def check_trainers(trainer_id: object, trainers: object) -> None:
 
 
 def check_min_block_size(size: object) -> None:
-    """Raises UsageError for a size below Paddle's least."""
+    """Raises ArgumentTypeError for what is not a number, AssertedError for a size below Paddle's least."""
+    message = f"min_block_size must be a number of elements of at least {SMALLEST_BLOCK}, found {size!r}"
+    if not isinstance(size, (int, float)):
+        raise ArgumentTypeError(message)
     if not isinstance(size, int) or size < SMALLEST_BLOCK:
-        raise UsageError(f"min_block_size must be a number of elements of at least {SMALLEST_BLOCK}, found {size!r}")
+        raise AssertedError(message)
 
 
 def check_dispatcher(dispatcher: object) -> None:

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fluidtool.errors import ArgumentTypeError, UsageError
+from fluidtool.errors import ArgumentTypeError, AssertedError, UnsupportedOperatorError, UsageError
 from fluidtool.fluid.framework import default_main_program, name_scope
 from fluidtool.fluid.layer_helper import LayerHelper
 from fluidtool.fluid.layers.building import append_simple
@@ -27,7 +27,7 @@ class BaseErrorClipAttr:
 
     def append_clip_op(self, block: Block, grad_name: str) -> None:
         """Append the clip of a gradient, in place."""
-        raise UsageError(f"{type(self).__name__} has no rule to clip {grad_name}")
+        raise UnsupportedOperatorError(f"{type(self).__name__} has no rule to clip {grad_name}")
 
 
 class ErrorClipByValue(BaseErrorClipAttr):
@@ -36,6 +36,9 @@ class ErrorClipByValue(BaseErrorClipAttr):
     def __init__(self, max: float, min: float | None = None) -> None:
         self.max = float(max)
         self.min = -self.max if min is None else float(min)
+
+    def __str__(self) -> str:
+        return f"ByValue, min={self.min:f}, max={self.max:f}"
 
     def append_clip_op(self, block: Block, grad_name: str) -> None:
         """Append the clip of a gradient, in place."""
@@ -105,7 +108,7 @@ class GradientClipBase:
 
     def clip(self, grad: Variable, context: Any) -> Variable:
         """Append the clip of one gradient."""
-        raise UsageError(f"{type(self).__name__} has no rule to clip {grad.name}")
+        raise UnsupportedOperatorError(f"{type(self).__name__} has no rule to clip {grad.name}")
 
     # -- the older way: the clip belongs to the parameter (set_gradient_clip)
     def process_context(self, context: dict[str, Any], param: Variable, grad: Variable) -> None:
@@ -122,7 +125,7 @@ class GradientClipByValue(GradientClipBase):
     def __init__(self, max: float, min: float | None = None, need_clip: NeedClip | None = None) -> None:
         super().__init__(need_clip)
         if min is None and not max > 0.0:
-            raise UsageError(f"GradientClipByValue needs max > 0 when min is not given, found {max}")
+            raise AssertedError(f"GradientClipByValue needs max > 0 when min is not given, found {max}")
         self.max = float(max)
         self.min = float(-max if min is None else min)
 

@@ -71,12 +71,12 @@ class CompiledProgram:
 
         places: places or their texts ('cpu', 'gpu:0'); None: all GPUs, or CPU_NUM CPU devices, depending on the executor.
         share_vars_from: use the variables of that program's runs.
-        Raises UsageError if called twice or without the loss of a training program.
+        Raises AssertedError if called twice or without the loss of a training program.
         """
         if self._is_data_parallel:
             raise AssertedError("Already compiled with parallel, cannot be recompiled.")
         if loss_name is None and self._trains():
-            raise UsageError(
+            raise AssertedError(
                 "The loss name of CompiledProgram is None. The loss name should be set if CompiledProgram contains "
                 "backward part."
             )

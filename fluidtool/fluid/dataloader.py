@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fluidtool.errors import ArgumentTypeError, FeedError, UnsupportedOperatorError, UsageError
+from fluidtool.errors import AssertedError, FeedError, UnsupportedOperatorError
 from fluidtool.fluid.reader_thread import ReaderThread
 from fluidtool.ir import Variable
 from fluidtool.tensor import LoDTensor, Place
@@ -31,7 +31,7 @@ class BatchSampler:
     """The indices of the samples of each mini-batch: of a whole data set, or of `indices`.
 
     shuffle: a different order in every epoch, by `numpy.random.shuffle`, as in Paddle. drop_last: drops an incomplete
-    batch. Raises UsageError, ArgumentTypeError.
+    batch. Raises AssertedError.
     """
 
     def __init__(
@@ -48,18 +48,16 @@ class BatchSampler:
                 if dataset is None
                 else "should not set both dataset and indices"
             )
-            raise UsageError(text)
+            raise AssertedError(text)
         if dataset is not None and not isinstance(dataset, Dataset):
-            raise ArgumentTypeError(
-                f"dataset should be an instance of paddle.io.Dataset, found {type(dataset).__name__}"
-            )
+            raise AssertedError(f"dataset should be an instance of paddle.io.Dataset, found {type(dataset).__name__}")
         if indices is not None and not isinstance(indices, (list, tuple)):
-            raise ArgumentTypeError(f"indices should be a list or tuple, but got {type(indices)}")
+            raise AssertedError(f"indices should be a list or tuple, but got {type(indices)}")
         if not isinstance(batch_size, int) or batch_size < 1:
-            raise UsageError(f"batch_size should be a positive integer, but got {batch_size}")
+            raise AssertedError(f"batch_size should be a positive integer, but got {batch_size}")
         for name, value in (("shuffle", shuffle), ("drop_last", drop_last)):
             if not isinstance(value, bool):
-                raise ArgumentTypeError(f"{name} should be a boolean value, but got {type(value)}")
+                raise AssertedError(f"{name} should be a boolean value, but got {type(value)}")
         self.indices = list(range(len(dataset))) if dataset is not None else list(indices or ())
         self.shuffle, self.batch_size, self.drop_last = shuffle, batch_size, drop_last
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fluidtool.errors import ArgumentTypeError, FetchError, UsageError
+from fluidtool.errors import ArgumentTypeError, FetchedLoDError, UsageError
 from fluidtool.fluid.dataset import DatasetBase
 from fluidtool.fluid.fetched import fetched_array
 from fluidtool.ir import Program, Variable
@@ -125,7 +125,7 @@ class _Watch:
         return self.fetches
 
     def tell(self, values: Mapping[str, Any]) -> None:
-        """Call the handler. Raises FetchError for a value with LoD."""
+        """Call the handler. Raises FetchedLoDError for a value with LoD."""
         assert self.handler is not None
         self.handler.handler({key: self._array(key, values.get(name)) for key, name in self.names.items()})
 
@@ -134,7 +134,7 @@ class _Watch:
             logging.getLogger(__name__).warning("%s value currently not available", key)
             return None
         if value.offsets:
-            raise FetchError(
+            raise FetchedLoDError(
                 f"{key}: Some of your fetched tensors hold LoD information. They can not be completely cast to Python "
                 "ndarray, please choose another targets"
             )

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fluidtool import runtime
-from fluidtool.errors import ArgumentTypeError, AssertedError, ClosedError, FeedError, FetchError
+from fluidtool.errors import ArgumentTypeError, AssertedError, ClosedError, FeedError, FetchedLoDError, with_short_names
 from fluidtool.fluid.compiler import CompiledProgram
 from fluidtool.fluid.dataset_runs import FetchHandler, run_from_dataset
 from fluidtool.fluid.fetched import fetched_array
@@ -59,7 +59,7 @@ def as_numpy(value: Any) -> Any:
     """A fetched value as numpy: LoDTensor (without LoD) -> FetchedArray, a list item by item; others unchanged."""
     if isinstance(value, LoDTensor):
         if value.offsets:
-            raise FetchError(
+            raise FetchedLoDError(
                 "Some of your fetched tensors hold LoD information. They can not be completely cast to Python ndarray. "
                 "Please set the parameter 'return_numpy' as 'False' to return LoDTensor itself directly."
             )
@@ -248,7 +248,9 @@ class Executor:
 def _only_feed(feed: Any) -> dict[str, Any]:
     if isinstance(feed, (list, tuple)):
         if len(feed) != 1:
-            raise FeedError(f"Not compiled with data parallel: one program takes one dict of values, found {len(feed)}")
+            raise AssertedError(
+                f"Not compiled with data parallel: one program takes one dict of values, found {len(feed)}"
+            )
         feed = feed[0]
     if feed is not None and not isinstance(feed, Mapping):
         raise ArgumentTypeError(f"feed requires dict as its Parameter. But you passed in {type(feed)}")
@@ -329,9 +331,8 @@ def check_feed(program: Program, feed: Mapping[str, Any], devices: int = 1) -> N
     for name, value in feed.items():
         var = block.vars.get(name)
         if var is None:
-            warnings.warn(
-                f"The variable {name} is not found in program. It is not declared or is pruned.", stacklevel=3
-            )
+            text = f"The variable {name} is not found in program. It is not declared or is pruned."
+            warnings.warn(with_short_names(text), stacklevel=3)
         elif var.need_check_feed:
             _check_value(var, value, devices)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fluidtool.errors import AssertedError, UsageError
+from fluidtool.errors import AssertedError, UnsupportedOperatorError, UsageError
 from fluidtool.fluid.offers import defined_in, refuse_other_names
 from fluidtool.ir import Block, Operator, Variable, unique_name
 from fluidtool.ir.variable import data_type_name
@@ -37,7 +37,13 @@ class Initializer:
 
     def __call__(self, var: Variable, block: Block) -> Operator:
         """Append the initialization of `var` to `block`."""
-        raise UsageError(f"{type(self).__name__} has no rule to initialize {var.name}")
+        raise UnsupportedOperatorError(f"{type(self).__name__} has no rule to initialize a variable")
+
+    def _require(self, *names: str) -> None:
+        """Raise AssertedError if one of these arguments is None."""
+        for name in names:
+            if getattr(self, name) is None:
+                raise AssertedError(f"{type(self).__name__} needs a number for {name}, found None")
 
 
 def _prepend(
@@ -81,6 +87,9 @@ class ConstantInitializer(Initializer):
     value: float = 0.0
     force_cpu: bool = False
 
+    def __post_init__(self) -> None:
+        self._require("value")
+
     def __call__(self, var: Variable, block: Block) -> Operator:
         attrs = {"shape": list(var.shape), "value": float(self.value), "force_cpu": self.force_cpu}
         return _prepend(block, var, "fill_constant", attrs, "constant_init")
@@ -98,6 +107,7 @@ class UniformInitializer(Initializer):
     diag_val: float = 1.0
 
     def __post_init__(self) -> None:
+        self._require("low", "high", "seed")
         if self.high < self.low:
             raise AssertedError(f"UniformInitializer needs low <= high, found {self.low} and {self.high}")
         if (self.diag_num > 0) != (self.diag_step > 0):
@@ -125,6 +135,9 @@ class NormalInitializer(Initializer):
     scale: float = 1.0
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        self._require("loc", "scale", "seed")
+
     def __call__(self, var: Variable, block: Block) -> Operator:
         self.seed = self.seed or block.program.random_seed
         return _gaussian(var, block, self.loc, self.scale, self.seed, "gaussian_random")
@@ -137,6 +150,9 @@ class TruncatedNormalInitializer(Initializer):
     loc: float = 0.0
     scale: float = 1.0
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        self._require("loc", "scale", "seed")
 
     def __call__(self, var: Variable, block: Block) -> Operator:
         self.seed = self.seed or block.program.random_seed
@@ -152,6 +168,9 @@ class XavierInitializer(Initializer):
     fan_in: float | None = None
     fan_out: float | None = None
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        self._require("uniform", "seed")
 
     def __call__(self, var: Variable, block: Block) -> Operator:
         fan_in, fan_out = _fans(var)
@@ -171,6 +190,9 @@ class MSRAInitializer(Initializer):
     uniform: bool = True
     fan_in: float | None = None
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        self._require("uniform", "seed")
 
     def __call__(self, var: Variable, block: Block) -> Operator:
         fan_in = float(_fans(var)[0] if self.fan_in is None else self.fan_in)
@@ -217,9 +239,11 @@ class NumpyArrayInitializer(Initializer):
 
     value: np.ndarray[Any, Any]
 
-    def __call__(self, var: Variable, block: Block) -> Operator:
+    def __post_init__(self) -> None:
         if not isinstance(self.value, np.ndarray):
-            raise UsageError(f"NumpyArrayInitializer takes an ndarray, found {type(self.value).__name__}")
+            raise AssertedError(f"NumpyArrayInitializer takes an ndarray, found {type(self.value).__name__}")
+
+    def __call__(self, var: Variable, block: Block) -> Operator:
         if var.dtype in (VarType.FP32, VarType.FP16):
             values: dict[str, Any] = {"fp32_values": [float(v) for v in self.value.astype("float32").flat]}
         elif var.dtype == VarType.INT32:

@@ -13,12 +13,14 @@ import numpy as np
 from fluidtool.errors import (
     ArgumentTypeError,
     AssertedError,
+    AssertedParameterError,
     ModelNotFoundError,
     ParameterFileError,
     ProgramError,
     UninitializedError,
     UnreadableError,
     UsageError,
+    with_short_names,
 )
 from fluidtool.fluid import distributed_saving
 from fluidtool.fluid.executor import Executor, global_scope
@@ -433,16 +435,26 @@ def load(
     arrays = pickles.load_state(_bytes(file), file)
     if not parameters:  # a parsed program has no Parameter objects
         parameters, others = [var for var in others if var.name in arrays], [v for v in others if v.name not in arrays]
-    stores = [open_arrays(arrays, parameters, file)]
+    stores = [_stored(arrays, parameters, file)]
     if others:
         file = f"{prefix}.pdopt"
         if not os.path.isfile(file):
-            raise ParameterFileError(
+            raise AssertedParameterError(
                 f"Optimizer file [{file}] not exits; the program has {len(others)} variables in it"
             )
-        stores.append(open_arrays(pickles.load_state(_bytes(file), file), others, file))
+        stores.append(_stored(pickles.load_state(_bytes(file), file), others, file))
     for store in stores:
         _fill_scope(store, executor)
+
+
+def _stored(arrays: Mapping[str, Any], variables: Sequence[Variable], source: str) -> ParameterStore:
+    """The values of these variables; raises AssertedParameterError for one that is missing or does not fit."""
+    try:
+        return open_arrays(arrays, variables, source)
+    except ParameterFileError as error:
+        raise AssertedParameterError(
+            error.message, kind=error.kind, variable=error.variable, faults=error.faults, hint=error.hint
+        ) from error
 
 
 def _load_files(
@@ -498,24 +510,21 @@ def _state_of_folder(path: Path, var_list: Sequence[Variable] | None) -> dict[st
 
 
 def set_program_state(program: Program, state_dict: Mapping[str, Any]) -> None:
-    """Set the variables of a program from arrays by name; raises ParameterFileError if one does not fit."""
-
+    """Set the variables of a program from arrays by name; raises AssertedError, or AssertedParameterError if one does not fit."""
     variables = [var for var in program.list_vars() if is_persistable(var)]
     used = {var.name for var in variables if var.name in state_dict}
     for var in variables:
         if var.name in used:
             held = global_scope().find_var(var.name)
             if held is None or held.value is None:
-                raise UninitializedError(
-                    f"Variable [ {var.name} ] Not found, Please make sure run startup program first"
-                )
-    _fill_scope(open_arrays(state_dict, [v for v in variables if v.name in used], "the state given"), None)
+                raise AssertedError(f"Variable [ {var.name} ] Not found, Please make sure run startup program")
+    _fill_scope(_stored(state_dict, [v for v in variables if v.name in used], "the state given"), None)
     unused = [name for name in state_dict if name not in used]
     if unused:
-        warnings.warn(
-            f"This list is not set, Because of Paramerter not found in program. There are: {' '.join(unused)}",
-            stacklevel=2,
+        text = (
+            f"This list is not set, Because of Paramerter not found in program. There are: {' '.join(map(str, unused))}"
         )
+        warnings.warn(with_short_names(text), stacklevel=2)
 
 
 def _bytes(path: str) -> bytes:

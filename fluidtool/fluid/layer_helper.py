@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fluidtool.errors import ArgumentTypeError, UsageError
+from fluidtool.fluid.checks import check_type
 from fluidtool.fluid.framework import default_main_program, default_startup_program
 from fluidtool.fluid.initializer import Constant, Initializer, Xavier
 from fluidtool.fluid.param_attr import ParamAttr, WeightNormParamAttr
@@ -18,10 +19,14 @@ FLOATING = frozenset({VarType.FP16, VarType.FP32, VarType.FP64, VarType.BF16})
 
 
 class LayerHelper:
-    """One call of a layer: its unique name, its keyword arguments, and the default programs."""
+    """One call of a layer: its unique name, its keyword arguments, and the default programs.
+
+    Raises ArgumentTypeError for a name that is not a string.
+    """
 
     def __init__(self, layer_type: str, **kwargs: Any) -> None:
         self.layer_type, self.kwargs = layer_type, kwargs
+        check_type(kwargs.get("name"), "name", (str, type(None)), layer_type)
         self.name: str = kwargs.get("name") or unique_name.generate(layer_type)
 
     @property

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from fluidtool.errors import ArgumentTypeError, AssertedError, FeedError, UnsupportedOperatorError, UsageError
+from fluidtool.errors import AssertedError, FeedError, UnsupportedOperatorError, UsageError
 from fluidtool.fluid.dataloader import BatchSampler, Dataset, SampleBatches, default_collate_fn
 from fluidtool.fluid.dataset import DatasetBase
 from fluidtool.fluid.framework import default_main_program
@@ -105,7 +105,7 @@ class GeneratorLoader(DataLoaderBase):
 
     def __iter__(self) -> GeneratorLoader:
         if not self._iterable:
-            raise UsageError("DataLoader is not iterable: call start() and run the program until EOFException")
+            raise AssertedError("DataLoader is not iterable: call start() and run the program until EOFException")
         self._thread.reset()
         self._thread.start()
         self._reading = True
@@ -132,13 +132,13 @@ class GeneratorLoader(DataLoaderBase):
     def start(self) -> None:
         """Begin an epoch of a loader that is not iterable."""
         if self._iterable:
-            raise UsageError("start() cannot be called when DataLoader is iterable")
+            raise AssertedError("start() cannot be called when DataLoader is iterable")
         self._thread.start()
 
     def reset(self) -> None:
         """End the epoch of a loader that is not iterable: after EOFException, or before."""
         if self._iterable:
-            raise UsageError("reset() cannot be called when DataLoader is iterable")
+            raise AssertedError("reset() cannot be called when DataLoader is iterable")
         self._thread.reset()
 
     def set_sample_generator(
@@ -150,7 +150,7 @@ class GeneratorLoader(DataLoaderBase):
     ) -> GeneratorLoader:
         """Set a source of single samples, grouped into batches of batch_size; drop_last drops an incomplete last one."""
         if batch_size <= 0:
-            raise UsageError(f"batch_size must be larger than 0, found {batch_size}")
+            raise AssertedError(f"batch_size must be larger than 0, found {batch_size}")
         return self.set_sample_list_generator(batch(reader, batch_size, drop_last), places)
 
     def set_sample_list_generator(
@@ -163,7 +163,7 @@ class GeneratorLoader(DataLoaderBase):
         """Set a source of whole batches: an array or LoDTensor for every variable."""
         if self._iterable:
             if not places:
-                raise UsageError("Places cannot be None when DataLoader is iterable")
+                raise AssertedError("Places cannot be None when DataLoader is iterable")
             self._places = list(places) if isinstance(places, (list, tuple)) else [places]  # type: ignore[list-item]
             if self._use_double_buffer:
                 self._thread.places = self._places
@@ -205,7 +205,7 @@ class DataLoader:
     Iterating yields a list with a dict (with return_list, a list of LoDTensors) per place; a last group with fewer
     batches than places is dropped. batch_size, shuffle and drop_last configure a BatchSampler; collate_fn combines a
     list of samples into arrays. num_workers and related arguments have no effect here: one thread reads.
-    Raises ArgumentTypeError, UsageError.
+    Raises AssertedError.
     """
 
     def __init__(
@@ -226,15 +226,15 @@ class DataLoader:
         worker_init_fn: Callable[[int], Any] | None = None,
     ) -> None:
         if not isinstance(dataset, Dataset):
-            raise ArgumentTypeError(
+            raise AssertedError(
                 f"dataset should be subclass instance of paddle.io.Dataset, found {type(dataset).__name__}"
             )
         if feed_list is None and not return_list:
-            raise UsageError("feed_list should be set when return_list=False")
+            raise AssertedError("feed_list should be set when return_list=False")
         if not places:
-            raise UsageError("places cannot be None")
+            raise AssertedError("places cannot be None")
         if num_workers < 0 or timeout < 0:
-            raise UsageError(f"num_workers {num_workers} and timeout {timeout} should be non-negative values")
+            raise AssertedError(f"num_workers {num_workers} and timeout {timeout} should be non-negative values")
         self.dataset, self.feed_list, self.return_list = dataset, list(feed_list or ()), return_list
         self.places: list[Place] = list(places) if isinstance(places, (list, tuple)) else [places]  # type: ignore[list-item]
         self.collate_fn, self.use_buffer_reader = collate_fn, use_buffer_reader
@@ -281,14 +281,14 @@ def _sampler(
 ) -> BatchSampler:
     if given is None:
         if not batch_size or batch_size < 1:
-            raise UsageError("batch_size should be a positive value when batch_sampler is not given")
+            raise AssertedError("batch_size should be a positive value when batch_sampler is not given")
         return BatchSampler(dataset, batch_size=batch_size, shuffle=shuffle, drop_last=drop_last)
     if not isinstance(given, BatchSampler):
-        raise ArgumentTypeError(
+        raise AssertedError(
             f"batch_sampler should be None or subclass instance of paddle.io.BatchSampler, found {type(given).__name__}"
         )
     if batch_size != 1 or shuffle or drop_last:
-        raise UsageError("batch_size/shuffle/drop_last should not be set when batch_sampler is given")
+        raise AssertedError("batch_size/shuffle/drop_last should not be set when batch_sampler is given")
     return given
 
 
@@ -296,15 +296,15 @@ class DatasetLoader(DataLoaderBase):
     """The mini-batches of a data set: `for feed in loader()` gives a list with one dict for every place.
 
     drop_last drops incomplete batches, and a last group with fewer batches than places.
-    Raises ArgumentTypeError for another data set, UsageError for more places than files.
+    Raises AssertedError for another data set, or for more places than files.
     """
 
     def __init__(self, dataset: DatasetBase, places: Sequence[Place] | Place, drop_last: bool = True) -> None:
         if not isinstance(dataset, DatasetBase):
-            raise ArgumentTypeError(f"dataset must be type of DatasetBase, found {type(dataset).__name__}")
+            raise AssertedError(f"dataset must be type of DatasetBase, found {type(dataset).__name__}")
         self._places = list(places) if isinstance(places, (list, tuple)) else [places]
         if len(dataset.filelist) < len(self._places):
-            raise UsageError(
+            raise AssertedError(
                 f"Filelist number of dataset {len(dataset.filelist)} must be not less than place number {len(self._places)}"
             )
         self._dataset, self._drop_last = dataset, drop_last

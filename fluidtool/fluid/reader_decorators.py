@@ -11,7 +11,7 @@ from queue import Queue
 from threading import Thread
 from typing import Any
 
-from fluidtool.errors import ArgumentTypeError, FeedError, UsageError
+from fluidtool.errors import AssertedError, FeedError, UsageError
 
 Reader = Callable[[], Iterable[Any]]
 _MISSING = object()
@@ -23,12 +23,13 @@ class ComposeNotAligned(FeedError):
 
 def batch(reader: Reader, batch_size: int, drop_last: bool = False) -> Reader:
     """Lists of batch_size samples; the last may be shorter, or is dropped."""
-    if batch_size <= 0 or int(batch_size) != batch_size:
+    batch_size = int(batch_size)
+    if batch_size <= 0:
         raise UsageError(f"batch_size should be a positive integer value, but got batch_size={batch_size}")
 
     def batches() -> Iterator[list[Any]]:
         iterator = iter(reader())
-        while items := list(itertools.islice(iterator, int(batch_size))):
+        while items := list(itertools.islice(iterator, batch_size)):
             if len(items) == batch_size or not drop_last:
                 yield items
 
@@ -139,7 +140,7 @@ def _take(waiting: list[Future[Any]], order: bool) -> Future[Any]:
 def multiprocess_reader(readers: Sequence[Reader], use_pipe: bool = True, queue_size: int = 1000) -> Reader:
     """The samples of several readers, each in a separate process, as they come; errors there are raised here."""
     if not isinstance(readers, (list, tuple)) or not readers:
-        raise ArgumentTypeError("multiprocess_reader takes a list of at least one reader")
+        raise AssertedError(f"multiprocess_reader takes a list of at least one reader, found {readers!r}")
 
     def merged() -> Iterator[Any]:
         context = get_context("fork")

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fluidtool.errors import ArgumentTypeError, FeedError, UsageError
+from fluidtool.errors import ArgumentTypeError, AssertedError, FeedError, UsageError
 from fluidtool.ops.control_flow.readers import TensorQueue
 from fluidtool.tensor import CPUPlace, CUDAPlace, LoDTensor, Place
 
@@ -55,9 +55,9 @@ class ReaderThread:
         return self.queue
 
     def start(self) -> None:
-        """Begin an epoch; raises UsageError without a source of data or while the previous epoch is running."""
+        """Begin an epoch; raises AssertedError without a source of data, UsageError while the previous epoch is running."""
         if self.batches is None:
-            raise UsageError("Data source of DataLoader has not set yet: give it a generator first")
+            raise AssertedError("Data source of DataLoader has not set yet: give it a generator first")
         if self._thread is not None and self._thread.is_alive():
             raise UsageError("the reader is already running: call reset() before the next start()")
         self.queue.reopen()

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from fluidtool.errors import UsageError
+from fluidtool.errors import AssertedError, UnsupportedOperatorError
 from fluidtool.fluid.framework import name_scope
 from fluidtool.fluid.offers import defined_in, refuse_other_names
 from fluidtool.ir import Block, Parameter, Variable, unique_name
@@ -21,7 +21,12 @@ class WeightDecayRegularizer:
 
     def __call__(self, param: Variable, grad: Variable, block: Block) -> Variable:
         """Append the gradient of the penalty on `param` and return its variable."""
-        raise UsageError(f"{type(self).__name__} has no rule for {grad.name}")
+        raise UnsupportedOperatorError(f"{type(self).__name__} has no rule for a gradient")
+
+
+def _check_coefficient(coefficient: object) -> None:
+    if coefficient is None:
+        raise AssertedError("regularization_coeff needs a number, found None")
 
 
 def _temporary(block: Block, param: Variable) -> Variable:
@@ -35,6 +40,9 @@ class L2DecayRegularizer(WeightDecayRegularizer):
     """Adds coefficient * parameter."""
 
     regularization_coeff: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check_coefficient(self.regularization_coeff)
 
     def __call__(self, param: Variable, grad: Variable, block: Block) -> Variable:
         decay = _temporary(block, param)
@@ -52,6 +60,9 @@ class L1DecayRegularizer(WeightDecayRegularizer):
     """Adds coefficient * sign(parameter)."""
 
     regularization_coeff: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check_coefficient(self.regularization_coeff)
 
     def __call__(self, param: Variable, grad: Variable, block: Block) -> Variable:
         decay = _temporary(block, param)

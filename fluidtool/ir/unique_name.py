@@ -6,6 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from fluidtool.errors import ArgumentTypeError
+
 
 class UniqueNameGenerator:
     """Counts what has been handed out for each key; `prefix` stands before every name."""
@@ -15,6 +17,8 @@ class UniqueNameGenerator:
         self.prefix = prefix or ""
 
     def __call__(self, key: str) -> str:
+        if not isinstance(key, str):
+            raise ArgumentTypeError(f"the key of a unique name must be a string, found {key!r}")
         number = self.ids[key]
         self.ids[key] += 1
         return f"{self.prefix}{key}_{number}"

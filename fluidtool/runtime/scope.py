@@ -164,9 +164,11 @@ class Scope:
         self.communicators: Communicators | None = None
 
     def var(self, name: str) -> ScopeVariable:
-        """The variable of this scope itself, created if missing."""
+        """The variable of this scope itself, created if missing; raises ArgumentTypeError for what is no name."""
         found = self._vars.get(name)
         if found is None:
+            if not isinstance(name, str):
+                raise ArgumentTypeError(f"a scope has variables by name, found {name!r}")
             found = self._vars.setdefault(name, ScopeVariable(name))  # all threads get the one that was first
             self._names = object()
         return found

@@ -185,8 +185,11 @@ class LoDTensor:
         return [list(level) for level in self.offsets]
 
     def set_lod(self, lod: Sequence[Sequence[int]]) -> None:
-        """Set the LoD from offsets; raises LoDError when it cannot describe this tensor."""
-        offsets = [[int(offset) for offset in level] for level in lod]
+        """Set the LoD from offsets; raises LoDError when it cannot describe this tensor, ArgumentTypeError for no integers."""
+        try:
+            offsets = [[index(offset) for offset in level] for level in lod]
+        except TypeError:
+            raise ArgumentTypeError(f"a LoD must be lists of integers, found {lod!r}") from None
         check_lod(offsets, len(self.array) if self.array is not None and self.array.ndim else None, "the tensor")
         self.offsets = offsets
 

@@ -8,15 +8,16 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fluidtool.errors import FeedError, UnreadableError
+from fluidtool.errors import FeedError, LoDError, UnreadableError
 from fluidtool.records import dataclass
 from fluidtool.runtime.batches import merge_offsets
 from fluidtool.shapes import shape_text
 from fluidtool.tensor import LoDTensor
+from fluidtool.tensor.lod import check_lod
 
 Feed = dict[str, LoDTensor]
 Indices = np.ndarray[Any, np.dtype[np.int64]]
-STREAM_KEY = re.compile(r"step(\d+)_feed(\d+)(?:_lod(\d+))?")
+STREAM_KEY = re.compile(r"step([0-9]{1,18})_feed([0-9]{1,18})(?:_lod([0-9]{1,18}))?")
 
 
 class Source(Protocol):
@@ -156,7 +157,7 @@ def stream_of(arrays: Mapping[str, LoDTensor], inputs: Sequence[str], source: st
         if match[3] is None:
             steps.setdefault(step, {})[feed] = LoDTensor(value.numpy())
         else:
-            levels.setdefault((step, feed), {})[int(match[3])] = value.numpy().tolist()
+            levels.setdefault((step, feed), {})[int(match[3])] = _offsets(value.numpy(), f"{name} in {source}")
     for number in range(len(steps)):
         found = sorted(steps.get(number, {}))
         if found != list(range(len(inputs))):
@@ -165,5 +166,17 @@ def stream_of(arrays: Mapping[str, LoDTensor], inputs: Sequence[str], source: st
                 f"{', '.join(inputs)}; found the feeds {found}"
             )
     for (step, feed), offsets in levels.items():
-        steps[step][feed].set_lod([offsets[level] for level in sorted(offsets)])
+        if feed not in steps.get(step, {}):
+            raise UnreadableError(f"{source} has offsets for step{step}_feed{feed}, which it does not contain")
+        if sorted(offsets) != list(range(len(offsets))):
+            raise LoDError(f"step{step}_feed{feed} in {source} must have the levels 0, 1, …, found {sorted(offsets)}")
+        lod, tensor = [offsets[level] for level in range(len(offsets))], steps[step][feed]
+        check_lod(lod, next(iter(tensor.shape()), None), f"step{step}_feed{feed} in {source}")
+        tensor.set_lod(lod)
     return Stream([{name: steps[step][i] for i, name in enumerate(inputs)} for step in range(len(steps))])
+
+
+def _offsets(array: np.ndarray[Any, Any], what: str) -> list[int]:
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise LoDError(f"{what} must be a list of whole numbers, found {array.dtype} {shape_text(array.shape)}")
+    return [int(offset) for offset in array]

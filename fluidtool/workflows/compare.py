@@ -28,6 +28,7 @@ from fluidtool.tensor import CPUPlace, CUDAPlace, LoDTensor, LoDTensorArray, Sel
 from fluidtool.tensor.compare import Comparison
 from fluidtool.workflows.fetches import chosen
 from fluidtool.workflows.inputs import Inputs, gather
+from fluidtool.workflows.names import are_unnamed, in_order
 from fluidtool.workflows.outputs import require_free
 from fluidtool.workflows.watcher import SILENT, Watcher
 
@@ -206,8 +207,8 @@ def _partners(model: Model, outputs: Sequence[str]) -> dict[str, str]:
 
 def _as_recorded(mine: Recording, values: Mapping[str, LoDTensor], outputs: Sequence[str]) -> Recording:
     """What was recorded, as values of the kinds that A has; arrays without names stand for the outputs."""
-    if values and all(name.startswith("arr_") and name[4:].isdecimal() for name in values):
-        values = {outputs[int(name[4:])]: value for name, value in values.items() if int(name[4:]) < len(outputs)}
+    if are_unnamed(values):
+        values = {output: values[name] for name, output in in_order(outputs).items() if name in values}
     found = {name: value for name, like in mine.values.items() if (value := _like(name, like, values)) is not None}
     return Recording({name: found[name] for name in outputs if name in found}, found)
 

@@ -11,7 +11,7 @@ from fluidtool.io.arrays import read_values
 from fluidtool.records import dataclass
 from fluidtool.tensor import LoDTensor, SelectedRows
 from fluidtool.tensor.compare import Comparison, compare
-from fluidtool.workflows.names import did_you_mean
+from fluidtool.workflows.names import are_unnamed, did_you_mean, in_order
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,19 +27,22 @@ class Tolerance:
 
 
 def read_expected(path: Path, outputs: Sequence[str], known: Sequence[str]) -> dict[str, LoDTensor]:
-    """The expected values by variable name; raises UsageError for a name that the program does not have.
+    """The expected values by variable name; raises UsageError for none, or for a name that the program does not have.
 
     Arrays without names (numpy's arr_0, arr_1 …, or one .npy) stand for the outputs in order.
     """
     values = read_values(path)
     if "" in values:
         values = {"arr_0": values[""]}
-    if all(name.startswith("arr_") and name[4:].isdecimal() and name not in known for name in values):
-        if len(values) > len(outputs):
+    if not values:
+        raise UsageError(f"{path} must have the values of outputs, found none")
+    if are_unnamed(values) and not any(name in known for name in values):
+        meant = in_order(outputs)
+        if not values.keys() <= meant.keys():
             raise UsageError(
-                f"{path} must have one array per output that is fetched ({len(outputs)}), found {len(values)}"
+                f"{path} must have one array per output that is fetched ({', '.join(meant)}), found {', '.join(values)}"
             )
-        return {outputs[int(name[4:])]: value for name, value in values.items()}
+        return {meant[name]: value for name, value in values.items()}
     unknown = [name for name in values if name not in known]
     if unknown:
         hint = did_you_mean(unknown[0], known) or f"it computes {', '.join(outputs)}"

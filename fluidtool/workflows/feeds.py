@@ -15,7 +15,7 @@ from fluidtool.io.json_files import read_json
 from fluidtool.model import Model
 from fluidtool.proto.enums import VarType
 from fluidtool.tensor import LoDTensor
-from fluidtool.workflows.names import did_you_mean, listed
+from fluidtool.workflows.names import are_unnamed, did_you_mean, in_order, listed
 
 
 class Argument(NamedTuple):
@@ -44,12 +44,12 @@ def read_feed(model: Model, spec: str, by: Argument = FEED) -> dict[str, LoDTens
         return {_known(model, name): _single(values, name, file)}
     if "" in values:
         return {_guess(model, file, by): values[""]}
-    positional = all(key.startswith("arr_") and key[4:].isdecimal() for key in values)
-    if positional and not any(model.has_variable(key) for key in values):
-        if len(values) > len(model.feeds):
-            text = f"{file} has {len(values)} unnamed arrays, but {listed(model.feeds)}"
+    if are_unnamed(values) and not any(model.has_variable(key) for key in values):
+        meant = in_order(model.feeds)
+        if not values.keys() <= meant.keys():
+            text = f"{file} has the unnamed arrays {', '.join(values)}, but {listed(model.feeds)}"
             raise FeedError(text, hint="name them", location=Location(file))
-        return {model.feeds[int(key[4:])]: value for key, value in values.items() if int(key[4:]) < len(model.feeds)}
+        return {meant[key]: value for key, value in values.items()}
     return {_known(model, key): value for key, value in values.items()}
 
 

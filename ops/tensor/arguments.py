@@ -49,6 +49,17 @@ def inferred_integers(
     return [-1] * len(tensors or [])
 
 
+def one_length(ctx: Context, **numbers: Sequence[int]) -> None:
+    """Fail unless all of these attributes have as many numbers as one another."""
+    counts = [len(values) for values in numbers.values()]
+    if len(set(counts)) > 1:
+        raise ctx.error(f"{_listed(list(numbers))} must be of one length, found {_listed([str(n) for n in counts])}")
+
+
+def _listed(words: list[str]) -> str:
+    return f"{', '.join(words[:-1])} and {words[-1]}"
+
+
 def axis_in(ctx: Context, axis: int, rank: int, name: str = "axis") -> int:
     """The axis counted from the front; fails when it is out of range."""
     bound = max(rank, 1)
@@ -78,6 +89,11 @@ def lod_of_same_rows(ctx: OpContext, x: Any, out: Any, source: str = "X", target
     """Pass the LoD on when the number of rows did not change."""
     if tuple(x.shape[:1]) == tuple(out.shape[:1]):
         ctx.set_lod(target, ctx.lod(source))
+
+
+def may_be_same(first: Sequence[int], second: Sequence[int]) -> bool:
+    """Whether two declared shapes may be one at run time, where a size of -1 is known."""
+    return len(first) == len(second) and all(a == b or min(a, b) < 0 for a, b in zip(first, second, strict=True))
 
 
 def meta_of_same_rows(x: TensorMeta, shape: Sequence[int]) -> TensorMeta:

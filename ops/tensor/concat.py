@@ -10,7 +10,7 @@ from fluidtool.ops.gradient import GradMakerContext, OpDescription
 from fluidtool.ops.math.wiring import wired
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import INT, USE_MKLDNN, TensorMeta, ints, required
-from fluidtool.ops.tensor.arguments import Context, axis_in, number, same_dtype
+from fluidtool.ops.tensor.arguments import Context, axis_in, may_be_same, number, same_dtype
 from fluidtool.ops.traits import Traits
 from fluidtool.shapes import shape_text, shapes_text
 from fluidtool.tensor import lengths_to_offsets, offsets_to_lengths
@@ -192,6 +192,9 @@ def stack(ctx: OpContext, X: list[Any], *, axis: int) -> Any:
 def _(ctx: InferContext, X: list[TensorMeta], *, axis: int) -> TensorMeta | None:
     if not X:
         return None
+    for x in X[1:]:
+        if not may_be_same(x.shape, X[0].shape):
+            raise ctx.error(f"the tensors of X must have one shape, found {shapes_text([X[0].shape, x.shape])}")
     shape = list(X[0].shape)
     shape.insert(axis_in(ctx, axis, X[0].rank + 1), len(X))
     return X[0].with_shape(shape)

@@ -11,6 +11,7 @@ from fluidtool.ops.registry import op
 from fluidtool.ops.schema import INTS, TensorMeta, longs, or_variable, required
 from fluidtool.ops.tensor.arguments import Context, axis_in, numbers
 from fluidtool.ops.traits import Traits
+from fluidtool.proto.enums import VarType
 from fluidtool.tensor import LoDTensorArray
 
 
@@ -60,11 +61,19 @@ def reverse(ctx: OpContext, X: Any, *, axis: list[int]) -> Any:
         if list(axis) not in ([0], [-1]):
             raise ctx.error(f"the items of a LoDTensorArray lie along axis 0, found axis {list(axis)}")
         return LoDTensorArray(reversed(X))
-    return ctx.xp.flip(X, tuple(_axes(ctx, axis, X.ndim, "axis")))
+    return ctx.xp.flip(X, tuple(_reversed_axes(ctx, axis, X.ndim)))
+
+
+def _reversed_axes(ctx: Context, axis: list[int], rank: int) -> list[int]:
+    if not axis:
+        raise ctx.error("axis must name at least one axis, found []")
+    return _axes(ctx, axis, rank, "axis")
 
 
 @reverse.infer
 def _(ctx: InferContext, X: TensorMeta, *, axis: list[int]) -> TensorMeta:
+    if X.kind != VarType.LOD_TENSOR_ARRAY:
+        _reversed_axes(ctx, axis, X.rank)
     return X.with_lod_level(0)
 
 

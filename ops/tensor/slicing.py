@@ -17,6 +17,7 @@ from fluidtool.ops.tensor.arguments import (
     integers,
     lod_of_same_rows,
     meta_of_same_rows,
+    one_length,
 )
 from fluidtool.proto.enums import VarType
 from fluidtool.tensor import LoDTensor, LoDTensorArray
@@ -58,10 +59,7 @@ def slices(
     ctx: OpContext, shape: Sequence[int], axes: list[int], starts: list[int], ends: list[int], dropped: list[int]
 ) -> tuple[Any, ...]:
     """One Python slice per axis."""
-    if not len(axes) == len(starts) == len(ends):
-        raise ctx.error(
-            f"axes, starts and ends must be of one length, found {len(axes)}, {len(starts)} and {len(ends)}"
-        )
+    one_length(ctx, axes=axes, starts=starts, ends=ends)
     cut = [slice(None)] * len(shape)
     for axis, start, end in zip(axes, starts, ends, strict=True):
         place = axis_in(ctx, axis, len(shape), "every axis of axes")
@@ -137,6 +135,8 @@ def _(
     low = inferred_integers(StartsTensor, StartsTensorList, starts) or [-1] * len(axes)
     high = inferred_integers(EndsTensor, EndsTensorList, ends) or [-1] * len(axes)
     told_by_inputs = not starts or not ends
+    if not told_by_inputs:
+        one_length(ctx, axes=axes, starts=starts, ends=ends)
     shape = list(Input.shape)
     for i, axis in enumerate(axes):
         place = axis_in(ctx, axis, Input.rank, "every axis of axes")

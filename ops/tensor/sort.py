@@ -89,6 +89,8 @@ def top_k(ctx: OpContext, X: Any, K: Any, *, k: int) -> Any:
 def _(ctx: InferContext, X: TensorMeta, K: TensorMeta | None, *, k: int) -> dict[str, TensorMeta]:
     if X.rank <= 0:
         raise ctx.error("X must have at least one dimension")
+    if K is None and k < 1:
+        raise ctx.error(f"k must be at least 1, found {k}")
     count = k if K is None else -1
     if X.shape[-1] >= 0 and count > X.shape[-1]:
         raise ctx.error(f"k is {k}, but the rows of X have {X.shape[-1]} elements")

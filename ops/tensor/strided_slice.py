@@ -15,6 +15,7 @@ from fluidtool.ops.tensor.arguments import (
     integers,
     lod_of_same_rows,
     meta_of_same_rows,
+    one_length,
 )
 from fluidtool.ops.tensor.slicing import without_axes
 
@@ -52,11 +53,7 @@ def strided_range(ctx: Context, start: int, end: int, stride: int, size: int) ->
 def _slices(
     ctx: OpContext, shape: tuple[int, ...], axes: list[int], starts: list[int], ends: list[int], strides: list[int]
 ) -> tuple[slice, ...]:
-    if not len(axes) == len(starts) == len(ends) == len(strides):
-        raise ctx.error(
-            "axes, starts, ends and strides must be of one length, found "
-            f"{len(axes)}, {len(starts)}, {len(ends)} and {len(strides)}"
-        )
+    one_length(ctx, axes=axes, starts=starts, ends=ends, strides=strides)
     cut = [slice(None)] * len(shape)
     for axis, start, end, stride in zip(axes, starts, ends, strides, strict=True):
         place = axis_in(ctx, axis, len(shape), "every axis of axes")
@@ -131,6 +128,8 @@ def _(
     high = inferred_integers(EndsTensor, EndsTensorList, ends)
     step = inferred_integers(StridesTensor, StridesTensorList, strides)
     told = bool(starts and ends and strides)
+    if told:
+        one_length(ctx, axes=axes, starts=starts, ends=ends, strides=strides)
     shape = list(Input.shape)
     for i, axis in enumerate(axes):
         place = axis_in(ctx, axis, Input.rank, "every axis of axes")

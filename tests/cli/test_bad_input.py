@@ -363,7 +363,21 @@ def test_an_expectation_of_what_does_not_exist(model: Path, x: Path, tmp_path: P
 def test_more_expectations_than_outputs(model: Path, x: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "golden.npz", BIAS, BIAS)
     message = refuse(USAGE, "run", model, "--feed", x, "--expect", tmp_path / "golden.npz")
-    assert "must have one array per output that is fetched (1), found 2" in message
+    assert "must have one array per output that is fetched (arr_0), found arr_0, arr_1" in message
+
+
+def test_an_expectation_of_nothing(model: Path, x: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "golden.npz")
+    message = refuse(USAGE, "run", model, "--feed", x, "--expect", tmp_path / "golden.npz")
+    assert "golden.npz must have the values of outputs, found none" in message
+
+
+@pytest.mark.parametrize("name", ["arr_7", "arr_00", f"arr_{'9' * 5000}"])
+def test_arrays_without_names_of_no_position(model: Path, x: Path, tmp_path: Path, name: str) -> None:
+    np.savez(tmp_path / "arrays.npz", **{name: np.load(x)})
+    message = refuse(USAGE, "run", model, "--feed", x, "--expect", tmp_path / "arrays.npz")
+    assert "must have one array per output that is fetched (arr_0), found arr_" in message
+    assert "has the unnamed arrays arr_" in refuse(USAGE, "run", model, "--feed", tmp_path / "arrays.npz")
 
 
 def test_an_expectation_that_is_not_there(model: Path, x: Path) -> None:

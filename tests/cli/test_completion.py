@@ -41,7 +41,7 @@ def test_inputs_of_the_model() -> None:
 def test_passes_engines_and_codes() -> None:
     assert candidates(["transpile", MODEL, "--fuse"], "fuse-b") == ["fuse-batch-norm"]
     assert "numpy" in candidates(["run", MODEL, "--engine"], "")
-    assert candidates(["help"], "FT21") == ["FT210", "FT211"]
+    assert candidates(["help"], "FT21") == ["FT210", "FT211", "FT212"]
     assert candidates(["check", MODEL, "--format"], "j") == ["json", "junit"]
 
 

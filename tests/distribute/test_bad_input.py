@@ -215,11 +215,14 @@ def test_hierarchies_that_do_not_divide_the_trainers(ranks: int) -> None:
     refused(built(mlp), UsageError, message, config, trainers=ENDPOINTS, current_endpoint=A)
 
 
-@pytest.mark.parametrize("size", [0, 8191, "8192", None])
-def test_blocks_that_are_too_small(size: Any) -> None:
+@pytest.mark.parametrize(
+    ("size", "error"),
+    [(0, AssertionError), (8191, AssertionError), (8192.5, AssertionError), ("8192", TypeError), (None, TypeError)],
+)
+def test_blocks_that_are_too_small(size: Any, error: type[Exception]) -> None:
     config = fluid.DistributeTranspilerConfig()
     config.min_block_size = size
-    with pytest.raises(UsageError, match=r"min_block_size must be a number of elements of at least 8192, found"):
+    with pytest.raises(error, match=r"min_block_size must be a number of elements of at least 8192, found"):
         fluid.DistributeTranspiler(config)
 
 

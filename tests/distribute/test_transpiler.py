@@ -168,6 +168,13 @@ def test_waiting_ends_when_all_listen(capsys: pytest.CaptureFixture[str]) -> Non
     assert f"not ready endpoints:['{ports[1]}']" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("host", ["nowhere.invalid", "x" * 64, "é" * 100_000])
+def test_nobody_waits_for_a_host_without_an_address(host: str) -> None:
+    transpiler, _, _ = transpiled(pservers=f"{A},{host}:6174")
+    with pytest.raises(OSError, match=r"the host of the endpoint .* has no address"):
+        transpiler.get_trainer_program()
+
+
 def test_waiting_ends_with_an_error_that_names_who_is_missing() -> None:
     with socket.create_server(("127.0.0.1", 0)) as there, socket.socket() as missing:
         missing.bind(("127.0.0.1", 0))

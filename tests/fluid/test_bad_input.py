@@ -77,6 +77,70 @@ def test_a_wrong_type_is_a_type_error(call: Callable[[], Any], message: str) -> 
     refused(call, TypeError, message)
 
 
+# ---------------------------------------------------------------- arguments that Paddle's code asserts
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: fluid.initializer.Constant(None),
+        lambda: fluid.initializer.Uniform(None),
+        lambda: fluid.initializer.Uniform(2.0, 1.0),
+        lambda: fluid.initializer.Normal(seed=None),
+        lambda: fluid.initializer.TruncatedNormal(scale=None),
+        lambda: fluid.initializer.Xavier(uniform=None),
+        lambda: fluid.initializer.MSRA(seed=None),
+        lambda: fluid.initializer.NumpyArrayInitializer([1.0]),
+        lambda: fluid.regularizer.L1Decay(None),
+        lambda: fluid.regularizer.L2Decay(None),
+        lambda: fluid.clip.GradientClipByValue(-0.5),
+        lambda: fluid.optimizer.SGD(None),
+        lambda: fluid.optimizer.Momentum(0.1, None),
+        lambda: fluid.optimizer.Adagrad(0.1, epsilon=None),
+        lambda: fluid.optimizer.Adam(beta1=None),
+        lambda: fluid.optimizer.Adamax(beta2=None),
+        lambda: fluid.optimizer.DecayedAdagrad(0.1, decay=None),
+        lambda: fluid.optimizer.Dpsgd(clip=None),
+        lambda: fluid.optimizer.Lamb(lamb_weight_decay=None),
+        lambda: fluid.optimizer.LookaheadOptimizer(fluid.optimizer.SGD(0.1), alpha=2.0),
+        lambda: fluid.optimizer.LookaheadOptimizer(fluid.optimizer.SGD(0.1), k=-1),
+        lambda: layers.clamp(x(2, 3)),
+        lambda: layers.matmul(x(2, 3), y(4, 5)),
+        lambda: layers.mish(x(2, 3), 0),
+        lambda: layers.split(x(2, 3), 0),
+        lambda: layers.unfold(x(2, 3), [1, 1]),
+        lambda: layers.inplace_abn(x(2, 3), "relu"),
+    ],
+)
+def test_what_is_asserted(call: Callable[[], Any]) -> None:
+    refused(
+        call,
+        AssertionError,
+        r"must be given, found None|needs|takes an ndarray|should be|must be more than 1, found 0|only support act as None",
+    )
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: fluid.initializer.Initializer()(None, None),
+        lambda: fluid.regularizer.WeightDecayRegularizer()(None, None, None),
+        lambda: fluid.clip.BaseErrorClipAttr().append_clip_op(None, "x@GRAD"),
+    ],
+)
+def test_base_classes_have_no_rule(call: Callable[[], Any]) -> None:
+    refused(call, NotImplementedError, "has no rule")
+
+
+def test_a_callback_is_called() -> None:
+    loss = layers.mean(layers.fc(x(-1, 3), 2))
+    refused(
+        lambda: fluid.backward.append_backward(loss, callbacks=[3]), ValueError, "must be a callable object, found 3"
+    )
+
+
+def test_an_error_clip_says_what_it_does() -> None:
+    assert str(fluid.clip.ErrorClipByValue(1.0)) == "ByValue, min=-1.000000, max=1.000000"
+
+
 # ---------------------------------------------------------------- shapes and values that cannot work, while building
 @pytest.mark.parametrize(
     ("call", "message"),
@@ -94,11 +158,30 @@ def test_a_wrong_type_is_a_type_error(call: Callable[[], Any], message: str) -> 
         (lambda: layers.batch_norm(x(4)), r"batch_norm takes an input of two dimensions or more, found \(4,\)"),
         (lambda: layers.softmax(x(2, 3), axis=5), "axis 5 is out of range"),
         (lambda: layers.dropout(x(2, 3), 1.5), "'dropout_prob' must be between 0.0 and 1.0"),
+        (lambda: layers.reverse(x(2, 3), 2), r"every axis of axis must be in \[-2, 2\), found 2"),
+        (lambda: layers.reverse(x(2, 3), []), r"axis must name at least one axis, found \[\]"),
+        (lambda: layers.reverse(x(2, 3), [0, 0]), r"axis must name every axis once, found \[0, 0\]"),
+        (
+            lambda: layers.slice(x(2, 3), [0], [0, 1], [1]),
+            "axes, starts and ends must be of one length, found 1, 2 and 1",
+        ),
+        (
+            lambda: layers.strided_slice(x(2, 3), [0], [0], [1], [1, 1]),
+            "axes, starts, ends and strides must be of one length, found 1, 1, 1 and 2",
+        ),
+        (lambda: layers.stack([x(2, 3), y(2, 4)]), r"must have one shape, found \(2, 3\), \(2, 4\)"),
+        (lambda: layers.stack([x(2, 3), y(2)]), r"must have one shape, found \(2, 3\), \(2,\)"),
+        (lambda: layers.topk(x(2, 3), 0), "k must be at least 1, found 0"),
+        (lambda: layers.topk(x(2, 3), -1), "k must be at least 1, found -1"),
         (lambda: layers.fc(x(2, 3), 4, act="rellu"), 'Operator "rellu" has not been registered. Did you mean relu'),
     ],
 )
 def test_what_cannot_work_is_refused_while_building(call: Callable[[], Any], message: str) -> None:
     refused(call, (ValueError, RuntimeError), message)  # type: ignore[arg-type]
+
+
+def test_sizes_that_are_not_known_may_be_those_of_the_others() -> None:
+    assert layers.stack([x(-1, 3), y(2, 3)]).shape == (2, -1, 3)
 
 
 # ---------------------------------------------------------------- redefinition
@@ -124,6 +207,26 @@ def test_a_shared_parameter_of_one_shape_is_fine() -> None:
     layers.fc(x(2, 3), 4, param_attr="w", bias_attr="b")
     layers.fc(y(2, 3), 4, param_attr="w", bias_attr="b")
     assert len(fluid.default_main_program().all_parameters()) == 2
+
+
+# ---------------------------------------------------------------- names
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: layers.abs(x(2, 3), -1),
+        lambda: layers.relu(x(2, 3), y(2, 3)),
+        lambda: layers.fc(x(2, 3), 2, name=0),
+        lambda: layers.concat([x(2, 3)], 0, [1]),
+    ],
+)
+def test_the_name_of_a_layer_is_a_string(call: Callable[[], Any]) -> None:
+    refused(call, TypeError, r"The type of 'name' in \w+ must be .*str.*, but received")
+
+
+@pytest.mark.parametrize("name", [3, None, 1.5])
+def test_a_name_is_a_string(name: Any) -> None:
+    refused(lambda: fluid.unique_name.generate(name), TypeError, "the key of a unique name must be a string, found")
+    refused(lambda: fluid.Scope().var(name), TypeError, "a scope has variables by name, found")
 
 
 # ---------------------------------------------------------------- training
@@ -186,7 +289,61 @@ def test_the_startup_program_comes_first() -> None:
     )
 
 
+# ---------------------------------------------------------------- states
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (np.zeros((7, 7), "float32"), r"Variable's shape does not match: w is declared \(3, 4\), .* contains \(7, 7\)"),
+        (np.zeros((3, 4), "float64"), "w is declared FP32, the state given contains FP64"),
+    ],
+)
+def test_a_state_of_another_program(value: Any, message: str) -> None:
+    run({"x": np.ones((1, 3), "float32")}, layers.fc(x(-1, 3), 4, param_attr="w"))
+    refused(lambda: fluid.io.set_program_state(fluid.default_main_program(), {"w": value}), AssertionError, message)
+
+
+def test_a_state_before_the_startup_program_has_run() -> None:
+    layers.fc(x(-1, 3), 4, param_attr="w")
+    state = {"w": np.zeros((3, 4), "float32")}
+    message = r"Variable \[ w \] Not found, Please make sure run startup program"
+    refused(lambda: fluid.io.set_program_state(fluid.default_main_program(), state), AssertionError, message)
+
+
+def test_a_saved_state_of_another_program(tmp_path: Path) -> None:
+    out = layers.fc(x(-1, 3), 4, param_attr="w")
+    run({"x": np.ones((1, 3), "float32")}, out)
+    fluid.io.save(fluid.default_main_program(), str(tmp_path / "state"))
+    with fluid.program_guard(fluid.Program(), fluid.Program()):
+        layers.fc(x(-1, 3), 4, param_attr="other")
+        exe = fluid.Executor(CPU)
+        exe.run(fluid.default_startup_program())
+        program = fluid.default_main_program()
+        refused(
+            lambda: fluid.io.load(program, str(tmp_path / "state"), exe),
+            AssertionError,
+            r"no value for 2 parameters \(other",
+        )
+
+
+def test_a_saved_state_without_that_of_the_optimizer(tmp_path: Path) -> None:
+    loss = layers.mean(layers.fc(x(-1, 3), 4, param_attr="w"))
+    fluid.optimizer.Momentum(0.1, 0.9).minimize(loss)
+    run({"x": np.ones((1, 3), "float32")}, loss)
+    program = fluid.default_main_program()
+    fluid.io.save(program, str(tmp_path / "state"))
+    (tmp_path / "state.pdopt").unlink()
+    refused(lambda: fluid.io.load(program, str(tmp_path / "state")), AssertionError, "Optimizer file .* not exits")
+
+
 # ---------------------------------------------------------------- LoD
+@pytest.mark.parametrize("lod", [[[0, 0.5, 3]], "a", [3], 3])
+def test_a_lod_is_lists_of_integers(lod: Any) -> None:
+    tensor = fluid.LoDTensor()
+    tensor.set(np.ones((3, 1), "float32"), CPU)
+    refused(lambda: tensor.set_lod(lod), TypeError, "a LoD must be lists of integers, found")
+    assert tensor.lod() == []
+
+
 def test_offsets_that_do_not_fit_the_rows() -> None:
     tensor = fluid.LoDTensor()
     tensor.set(np.ones((3, 1), "float32"), CPU)
@@ -272,6 +429,35 @@ def test_a_script_is_told_the_line_of_a_mistake_in_building(tmp_path: Path) -> N
     )
     done = process("exec", "script.py", cwd=tmp_path)
     assert done.stderr.decode().startswith("error: script.py, line 4: fluid.layers.reshape(x, [4, 2]): ")
+
+
+# ---------------------------------------------------------------- long names
+LONG = "begin" + "n" * 100_000 + "end"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: run({LONG: np.ones((2, 4), "float32")}, layers.scale(x(2, 3, name=LONG), 2.0)),
+        lambda: run({}, layers.scale(x(2, 3, name=LONG), 2.0)),
+        lambda: fluid.default_main_program().global_block().var(LONG),
+        lambda: run({}, LONG),
+        lambda: fluid.default_main_program().global_block().append_op(type=LONG),
+        lambda: (x(2, name=LONG), x(3, name=LONG)),
+    ],
+)
+def test_a_message_has_both_ends_of_a_long_name(call: Callable[[], Any]) -> None:
+    with pytest.raises(FluidError, match=r"begin.*n…\(.*characters\)…n.*end") as caught:
+        call()
+    assert len(str(caught.value)) < 3_000
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_warning_has_both_ends_of_a_long_name() -> None:
+    out = layers.scale(x(2, 3), 2.0)
+    with pytest.warns(UserWarning, match=r"begin.*n…\(.*characters\)…n.*end is not found") as caught:
+        run({"x": np.ones((2, 3), "float32"), LONG: np.ones(1)}, out)
+    assert len(str(caught[0].message)) < 1_000
 
 
 # ---------------------------------------------------------------- programs of files

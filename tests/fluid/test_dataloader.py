@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fluidtool.fluid as fluid
-from fluidtool.errors import ArgumentTypeError, FeedError, ProgramError, UnsupportedOperatorError, UsageError
+from fluidtool.errors import AssertedError, FeedError, ProgramError, UnsupportedOperatorError
 from fluidtool.fluid.dataloader import BatchSampler, Dataset, default_collate_fn
 from fluidtool.fluid.reader import DataLoader
 
@@ -108,14 +108,14 @@ def test_an_epoch_can_be_left() -> None:
 @pytest.mark.parametrize(
     ("options", "error", "what"),
     [
-        ({"dataset": [1]}, ArgumentTypeError, "dataset should be subclass instance of paddle.io.Dataset"),
-        ({"feed_list": None}, UsageError, "feed_list should be set when return_list=False"),
-        ({"batch_size": 0}, UsageError, "batch_size should be a positive value"),
-        ({"num_workers": -1}, UsageError, "should be non-negative"),
-        ({"batch_sampler": [[1]]}, ArgumentTypeError, "batch_sampler should be None or subclass instance"),
+        ({"dataset": [1]}, AssertedError, "dataset should be subclass instance of paddle.io.Dataset"),
+        ({"feed_list": None}, AssertedError, "feed_list should be set when return_list=False"),
+        ({"batch_size": 0}, AssertedError, "batch_size should be a positive value"),
+        ({"num_workers": -1}, AssertedError, "should be non-negative"),
+        ({"batch_sampler": [[1]]}, AssertedError, "batch_sampler should be None or subclass instance"),
         (
             {"batch_sampler": BatchSampler(Numbers()), "shuffle": True},
-            UsageError,
+            AssertedError,
             "should not be set when batch_sampler",
         ),
     ],
@@ -126,7 +126,7 @@ def test_loaders_that_cannot_be(options: dict[str, Any], error: type[Exception],
 
 
 def test_loaders_need_places() -> None:
-    with pytest.raises(UsageError, match="places cannot be None"):
+    with pytest.raises(AssertedError, match="places cannot be None"):
         DataLoader(Numbers(), variables())
 
 
@@ -138,13 +138,13 @@ def test_samples_need_a_value_for_every_variable() -> None:
 @pytest.mark.parametrize(
     ("options", "error", "what"),
     [
-        ({}, UsageError, "either dataset or indices should be set"),
-        ({"dataset": Numbers(), "indices": [1]}, UsageError, "should not set both"),
-        ({"dataset": [1]}, ArgumentTypeError, "dataset should be an instance"),
-        ({"indices": 3}, ArgumentTypeError, "indices should be a list or tuple"),
-        ({"indices": [1], "batch_size": 0}, UsageError, "batch_size should be a positive integer, but got 0"),
-        ({"indices": [1], "shuffle": 1}, ArgumentTypeError, "shuffle should be a boolean"),
-        ({"indices": [1], "drop_last": 1}, ArgumentTypeError, "drop_last should be a boolean"),
+        ({}, AssertedError, "either dataset or indices should be set"),
+        ({"dataset": Numbers(), "indices": [1]}, AssertedError, "should not set both"),
+        ({"dataset": [1]}, AssertedError, "dataset should be an instance"),
+        ({"indices": 3}, AssertedError, "indices should be a list or tuple"),
+        ({"indices": [1], "batch_size": 0}, AssertedError, "batch_size should be a positive integer, but got 0"),
+        ({"indices": [1], "shuffle": 1}, AssertedError, "shuffle should be a boolean"),
+        ({"indices": [1], "drop_last": 1}, AssertedError, "drop_last should be a boolean"),
     ],
 )
 def test_samplers_that_cannot_be(options: dict[str, Any], error: type[Exception], what: str) -> None:

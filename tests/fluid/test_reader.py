@@ -162,12 +162,12 @@ def test_a_batch_has_a_value_for_every_variable() -> None:
 
 
 def test_an_iterable_loader_needs_its_source() -> None:
-    with pytest.raises(UsageError, match="Data source of DataLoader has not set yet"):
+    with pytest.raises(AssertionError, match="Data source of DataLoader has not set yet"):
         list(loader())
 
 
 def test_an_iterable_loader_needs_places() -> None:
-    with pytest.raises(UsageError, match="Places cannot be None when DataLoader is iterable"):
+    with pytest.raises(AssertionError, match="Places cannot be None when DataLoader is iterable"):
         loader().set_batch_generator(rows())
 
 
@@ -182,18 +182,18 @@ def test_a_loader_needs_variables() -> None:
 
 
 def test_batches_have_at_least_one_sample() -> None:
-    with pytest.raises(ValueError, match="batch_size must be larger than 0"):
+    with pytest.raises(AssertionError, match="batch_size must be larger than 0"):
         loader().set_sample_generator(rows(), 0, places=CPU)
 
 
 @pytest.mark.parametrize("method", ["start", "reset"])
 def test_iterable_loaders_are_not_started_by_hand(method: str) -> None:
-    with pytest.raises(UsageError, match=rf"{method}\(\) cannot be called when DataLoader is iterable"):
+    with pytest.raises(AssertionError, match=rf"{method}\(\) cannot be called when DataLoader is iterable"):
         getattr(loader(), method)()
 
 
 def test_loaders_inside_programs_are_not_iterated() -> None:
-    with pytest.raises(UsageError, match="DataLoader is not iterable"):
+    with pytest.raises(AssertionError, match="DataLoader is not iterable"):
         iter(loader(iterable=False))
 
 
@@ -418,3 +418,20 @@ def test_processes_of_a_reader_end_without_the_script_s_handlers(taken: int | No
     assert found == ([0, 1, 2] if taken is None else [0])
     assert not multiprocessing.active_children()
     assert not heard.exists()
+
+
+# ---------------------------------------------------------------- arguments of decorators
+@pytest.mark.parametrize("readers", [3, [], None])
+def test_several_processes_need_a_list_of_readers(readers: Any) -> None:
+    with pytest.raises(AssertionError, match="multiprocess_reader takes a list of at least one reader, found"):
+        fluid.io.multiprocess_reader(readers)
+
+
+def test_the_size_of_a_batch_is_cut_to_a_whole_number() -> None:
+    assert list(fluid.io.batch(lambda: iter(range(5)), 2.5)()) == [[0, 1], [2, 3], [4]]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("size", [0, -1, 0.5, "a"])
+def test_a_batch_of_no_samples(size: Any) -> None:
+    with pytest.raises(ValueError, match=r"batch_size|invalid literal"):
+        fluid.io.batch(lambda: iter(range(5)), size)

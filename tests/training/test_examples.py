@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
-from fluidtool.errors import FeedError, LoDError
+from fluidtool.errors import FeedError, LoDError, UnreadableError
 from fluidtool.tensor import LoDTensor
 from fluidtool.training.examples import Examples, Order, is_stream, join, stream_of, take_examples
 
@@ -82,7 +84,24 @@ def test_ready_batches() -> None:
     assert (feed["words"].numpy().ravel().tolist(), feed["words"].lod()) == ([1, 2, 3], [[0, 1, 3]])
 
 
-def test_ready_batches_with_offsets_that_do_not_fit() -> None:
-    arrays = {"step0_feed0": LoDTensor(column(1, 2)), "step0_feed0_lod0": LoDTensor(numbers(0, 3))}
-    with pytest.raises(LoDError):
+@pytest.mark.parametrize(
+    ("name", "offsets", "error", "message"),
+    [
+        ("step0_feed0_lod0", [0, 3], LoDError, "invalid LoD for step0_feed0 in data.npz: level 0 ends at 3"),
+        ("step0_feed0_lod0", [[0, 2]], LoDError, r"must be a list of whole numbers, found int64 \(1, 2\)"),
+        ("step0_feed0_lod0", [0, 0.5, 2], LoDError, r"must be a list of whole numbers, found float64 \(3,\)"),
+        ("step0_feed0_lod9", [0, 2], LoDError, r"step0_feed0 in data.npz must have the levels 0, 1, …, found \[9\]"),
+        ("step0_feed5_lod0", [0, 2], UnreadableError, "has offsets for step0_feed5, which it does not contain"),
+        ("step7_feed0_lod0", [0, 2], UnreadableError, "has offsets for step7_feed0, which it does not contain"),
+    ],
+)
+def test_ready_batches_with_offsets_that_do_not_fit(
+    name: str, offsets: Any, error: type[Exception], message: str
+) -> None:
+    arrays = {"step0_feed0": LoDTensor(column(1, 2)), name: LoDTensor(np.array(offsets))}
+    with pytest.raises(error, match=message):
         stream_of(arrays, ["words"], "data.npz")
+
+
+def test_numbers_without_end_are_no_steps() -> None:
+    assert not is_stream([f"step{'9' * 5000}_feed0"])

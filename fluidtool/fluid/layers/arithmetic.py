@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from fluidtool.errors import ArgumentTypeError, UsageError
+from fluidtool.errors import ArgumentTypeError, AssertedError, UsageError
 from fluidtool.fluid.checks import check_dtype, check_type, check_variable_and_dtype, convert_dtype
 from fluidtool.fluid.layer_helper import LayerHelper
 from fluidtool.fluid.layers.building import FLOATS, append_simple
@@ -231,7 +231,7 @@ def _check_matrices(x_shape: list[int], y_shape: list[int], transpose_x: bool, t
     if transpose_y:
         y_shape[-2], y_shape[-1] = y_shape[-1], y_shape[-2]
     if x_shape[-1] != y_shape[-2] and -1 not in (x_shape[-1], y_shape[-2]):
-        raise UsageError(
+        raise AssertedError(
             "After performing an optional transpose, Input X's width should be equal to Y's width for multiplication "
             f"prerequisites. But received X's shape: {shape_text(x_shape)}, Y's shape: {shape_text(y_shape)}\n"
         )
@@ -357,7 +357,7 @@ def clamp(
     As in Paddle 1.8.5, a missing bound is the smallest (largest) positive normal number.
     """
     if min is None and max is None:
-        raise UsageError("either min or max should be defined.")
+        raise AssertedError("either min or max should be defined.")
     inputs: dict[str, Any] = {"X": input}
     attrs = {"min": sys.float_info.min, "max": sys.float_info.max}
     for label, slot, bound in (("min", "Min", min), ("max", "Max", max)):

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from fluidtool.errors import ArgumentTypeError, UsageError
+from fluidtool.errors import ArgumentTypeError, AssertedError, UsageError
 from fluidtool.fluid.checks import check_type, check_variable_and_dtype
 from fluidtool.fluid.initializer import Normal
 from fluidtool.fluid.layer_helper import LayerHelper
@@ -303,7 +303,7 @@ def unfold(
     helper = LayerHelper("unfold", name=name)
     check_variable_and_dtype(x, "x", ("float32", "float64"), "unfold")
     if len(x.shape) != 4:
-        raise UsageError(f"input should be the format of [N, C, H, W], found {shape_text(x.shape)}")
+        raise AssertedError(f"input should be the format of [N, C, H, W], found {shape_text(x.shape)}")
     sides = [paddings] * 4 if isinstance(paddings, int) else list(paddings) * (2 if len(paddings) == 2 else 1)
     if len(sides) != 4:
         raise UsageError("paddings should either be an integer or a list of 2 or 4 integers")

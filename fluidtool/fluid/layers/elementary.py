@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fluidtool.errors import UsageError
+from fluidtool.errors import AssertedError, UsageError
 from fluidtool.fluid.checks import check_dtype, check_type, check_variable_and_dtype
 from fluidtool.fluid.initializer import Constant
 from fluidtool.fluid.layer_helper import LayerHelper
@@ -166,7 +166,7 @@ def mish(x: Variable, threshold: float = 20, name: str | None = None) -> Variabl
     check_variable_and_dtype(x, "x", WIDE, "mish")
     check_type(threshold, "threshold", (float, int), "mish")
     if threshold <= 0:
-        raise UsageError(f"threshold of mish should be greater than 0, but got {threshold}")
+        raise AssertedError(f"threshold of mish should be greater than 0, but got {threshold}")
     helper = LayerHelper("mish", name=name)
     return append_simple(helper, "mish", {"X": x}, {"threshold": float(threshold)}, dtype=x.dtype)
 

@@ -6,7 +6,7 @@ import math
 import warnings
 from typing import Any
 
-from fluidtool.errors import UsageError
+from fluidtool.errors import AssertedError, UsageError
 from fluidtool.fluid.checks import check_type, check_variable_and_dtype
 from fluidtool.fluid.initializer import Constant, Normal
 from fluidtool.fluid.layer_helper import LayerHelper
@@ -93,7 +93,7 @@ def inplace_abn(
 ) -> Variable:
     """Batch normalization with its activation, in place (Rota Bulò et al. 2017)."""
     if act not in (None, "identity", "leaky_relu", "elu"):
-        raise UsageError("inplace_abn only support act as None, 'identity', 'leaky_relu', 'elu' currently")
+        raise AssertedError("inplace_abn only support act as None, 'identity', 'leaky_relu', 'elu' currently")
     helper = LayerHelper("inplace_abn", param_attr=param_attr, bias_attr=bias_attr, name=name)
     check_variable_and_dtype(input, "input", WIDE, "inplace_abn")
     names = (moving_mean_name, moving_variance_name)

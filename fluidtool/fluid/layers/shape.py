@@ -272,7 +272,7 @@ def split(
 
 def _check_parts(count: int, size: int) -> None:
     if count <= 1:
-        raise UsageError(f"num_or_sections must be more than 1, found {count}")
+        raise AssertedError(f"num_or_sections must be more than 1, found {count}")
     if size > 0 and size % count:
         raise AssertedError(
             "The input's size along the split dimension must be evenly divisible by Attr(num_or_sections). "

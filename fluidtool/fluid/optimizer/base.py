@@ -42,6 +42,13 @@ class Accumulator:
     device: str | None = None
 
 
+def require(**arguments: object) -> None:
+    """Raise AssertedError if one of these arguments is None."""
+    for name, value in arguments.items():
+        if value is None:
+            raise AssertedError(f"{name} must be given, found None")
+
+
 class Optimizer:
     """The base of optimizers. Arguments as in Paddle 1.8.5.
 
@@ -60,6 +67,7 @@ class Optimizer:
         grad_clip: GradientClipBase | None = None,
         name: str | None = None,
     ) -> None:
+        require(learning_rate=learning_rate)
         if not isinstance(learning_rate, (float, Variable)):
             raise ArgumentTypeError(f"learning rate should be float or Variable, got {learning_rate.__class__} here")
         if grad_clip is not None and not isinstance(grad_clip, GradientClipBase):

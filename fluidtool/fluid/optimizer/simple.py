@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fluidtool.fluid.framework import name_scope
-from fluidtool.fluid.optimizer.base import Accumulator, Optimizer, ParamGrad
+from fluidtool.fluid.optimizer.base import Accumulator, Optimizer, ParamGrad, require
 from fluidtool.ir import Block, Operator, Variable
 
 
@@ -33,6 +33,7 @@ class MomentumOptimizer(Optimizer):
         name: str | None = None,
     ) -> None:
         super().__init__(learning_rate, parameter_list, regularization, grad_clip, name)
+        require(momentum=momentum)
         self._momentum, self._use_nesterov = momentum, bool(use_nesterov)
 
     def attrs(self, param: Variable) -> dict[str, Any]:
@@ -58,6 +59,7 @@ class LarsMomentumOptimizer(Optimizer):
         name: str | None = None,
     ) -> None:
         super().__init__(learning_rate, parameter_list, regularization, grad_clip, name)
+        require(momentum=momentum)
         self._momentum, self._lars_coeff, self._lars_weight_decay = momentum, lars_coeff, lars_weight_decay
 
     def attrs(self, param: Variable) -> dict[str, Any]:
@@ -85,6 +87,7 @@ class AdagradOptimizer(Optimizer):
         initial_accumulator_value: float = 0.0,
     ) -> None:
         super().__init__(learning_rate, parameter_list, regularization, grad_clip, name)
+        require(epsilon=epsilon)
         self._epsilon, self.initial_accumulator_value = epsilon, initial_accumulator_value
 
     def accumulators(self) -> tuple[Accumulator, ...]:
@@ -117,6 +120,7 @@ class AdamOptimizer(Optimizer):
         lazy_mode: bool = False,
     ) -> None:
         super().__init__(learning_rate, parameter_list, regularization, grad_clip, name)
+        require(beta1=beta1, beta2=beta2, epsilon=epsilon)
         self._beta1, self._beta2, self._epsilon, self._lazy_mode = beta1, beta2, epsilon, lazy_mode
 
     def accumulators(self) -> tuple[Accumulator, ...]:
@@ -163,6 +167,7 @@ class AdamaxOptimizer(Optimizer):
         name: str | None = None,
     ) -> None:
         super().__init__(learning_rate, parameter_list, regularization, grad_clip, name)
+        require(beta1=beta1, beta2=beta2, epsilon=epsilon)
         self._beta1, self._beta2, self._epsilon = beta1, beta2, epsilon
 
     def accumulators(self) -> tuple[Accumulator, ...]:
@@ -202,6 +207,7 @@ class DpsgdOptimizer(Optimizer):
         parameter_list: Any = None,
     ) -> None:
         super().__init__(learning_rate, parameter_list)
+        require(clip=clip, batch_size=batch_size, sigma=sigma)
         self._clip, self._batch_size, self._sigma = clip, batch_size, sigma
         self._seed: int | None = None
 
@@ -227,6 +233,7 @@ class DecayedAdagradOptimizer(Optimizer):
         name: str | None = None,
     ) -> None:
         super().__init__(learning_rate, parameter_list, regularization, grad_clip, name)
+        require(decay=decay, epsilon=epsilon)
         self._decay, self._epsilon = decay, epsilon
 
     def attrs(self, param: Variable) -> dict[str, Any]:
@@ -347,6 +354,7 @@ class LambOptimizer(AdamOptimizer):
         name: str | None = None,
     ) -> None:
         super().__init__(learning_rate, beta1, beta2, epsilon, parameter_list, regularization, grad_clip, name)
+        require(lamb_weight_decay=lamb_weight_decay)
         self._weight_decay, self._exclude = lamb_weight_decay, exclude_from_weight_decay_fn
 
     def attrs(self, param: Variable) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from fluidtool.errors import ArgumentTypeError, AssertedError, UnsupportedOperatorError, UsageError
+from fluidtool.errors import AssertedError, UnsupportedOperatorError
 from fluidtool.fluid import layers
 from fluidtool.fluid.framework import default_startup_program, program_guard
 from fluidtool.fluid.optimizer.base import Optimizer, ParamGrad
@@ -68,7 +68,7 @@ class RecomputeOptimizer(Optimizer):
         if not isinstance(loss, Variable):
             raise AssertedError(f"The loss should be an Variable, found {type(loss).__name__}")
         if self._checkpoints is None:
-            raise UsageError("You should call _set_checkpoints first")
+            raise AssertedError("You should call _set_checkpoints first")
         pairs = self.backward(loss, startup_program, parameter_list, no_grad_set)
         return self.apply_optimize(loss, startup_program, pairs), pairs
 
@@ -81,11 +81,11 @@ class LookaheadOptimizer:
 
     def __init__(self, inner_optimizer: Optimizer, alpha: float = 0.5, k: int = 5) -> None:
         if inner_optimizer is None:
-            raise ArgumentTypeError("inner optimizer can not be None")
+            raise AssertedError("inner optimizer can not be None")
         if not 0.0 <= alpha <= 1.0:
-            raise UsageError(f"alpha should be larger or equal to 0.0, and less or equal than 1.0; found {alpha}")
+            raise AssertedError(f"alpha should be larger or equal to 0.0, and less or equal than 1.0; found {alpha}")
         if not isinstance(k, int) or k <= 0:
-            raise UsageError(f"k should be a positive integer; found {k!r}")
+            raise AssertedError(f"k should be a positive integer; found {k!r}")
         self.inner_optimizer, self.alpha, self.k, self.type = inner_optimizer, alpha, k, "lookahead"
 
     def minimize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from fluidtool.errors import ArgumentTypeError, ProgramError
+from fluidtool.errors import ArgumentTypeError, ProgramError, UsageError
 from fluidtool.ir import Block, Operator, Parameter, Program, Variable
 from fluidtool.ir.reuse import restore_names
 from fluidtool.ir.roles import DEVICE_ATTR, ROLE_ATTR, ROLE_VAR_ATTR, OpRole
@@ -34,18 +34,15 @@ def append_backward(
     beside those with stop_gradient. callbacks: called as callback(block=, context=) after each gradient operator.
     checkpoints: variables between which the forward pass is computed again instead of being kept (recompute).
     What `memory_optimize` did before is undone: gradients need values that it let go.
-    Raises ArgumentTypeError for wrong argument types, ProgramError when nothing computes the loss.
+    Raises ArgumentTypeError for wrong argument types, UsageError for a callback that cannot be called, ProgramError when
+    nothing computes the loss.
     """
     if not isinstance(loss, Variable):
         raise ArgumentTypeError(
             "The type of 'loss' in fluid.backward.append_backward must be Variable, "
             f"but received {type(loss).__name__}."
         )
-    if callbacks is not None and not isinstance(callbacks, list):
-        raise ArgumentTypeError(
-            "The type of 'callbacks' in fluid.backward.append_backward must be list, "
-            f"but received {type(callbacks).__name__}."
-        )
+    _check_callbacks(callbacks)
     restore_names(loss.block.program)
     loss_op = _loss_op(loss)
     loss_op.set_attr(ROLE_ATTR, int(OpRole.Forward) | int(OpRole.Loss), AttrType.INT)
@@ -91,6 +88,19 @@ def _differentiate(
 
 
 # ---------------------------------------------------------------- the loss
+def _check_callbacks(callbacks: object) -> None:
+    if callbacks is None:
+        return
+    if not isinstance(callbacks, list):
+        raise ArgumentTypeError(
+            "The type of 'callbacks' in fluid.backward.append_backward must be list, "
+            f"but received {type(callbacks).__name__}."
+        )
+    for callback in callbacks:
+        if not callable(callback):
+            raise UsageError(f"'callback' must be a callable object, found {callback!r}")
+
+
 def _loss_op(loss: Variable) -> Operator:
     for op in reversed(loss.block.ops):
         if loss.name in op.output_arg_names:
