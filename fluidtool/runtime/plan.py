@@ -48,6 +48,7 @@ class Plan:
     kept: WeakKeyDictionary[Scope, Bindings] = field(default_factory=WeakKeyDictionary, repr=False)
     resting: WeakKeyDictionary[Scope, BoundBlock] = field(default_factory=WeakKeyDictionary, repr=False)
     numbers: frozenset[str] | None = None
+    calls_python: bool = False
     kernels: dict[str, Any] = field(default_factory=dict, repr=False)
     loops: dict[Any, CompiledLoop | None] = field(default_factory=dict, repr=False)
     lock: Lock = field(default_factory=locks.lock, repr=False)  # held while a block is compiled
@@ -67,6 +68,7 @@ class Plan:
             from fluidtool.runtime.loop_numbers import loop_numbers  # on GPUs alone
 
             self.numbers = self.program.known(loop_numbers, self.program)
+        self.calls_python = any(op.type == "py_func" for block in blocks for op in block.ops)
         given = self.program
         self.program = given.known(with_original_names, given) if compiled else unshared(given, self.fetches)
 

@@ -72,9 +72,9 @@ class CompiledRegion(Protocol):
 class MarkingRegion(CompiledRegion, Protocol):
     """A region on a device that marks ids, instead of having them looked at before."""
 
-    def ahead(self, given: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
+    def ahead(self, given: Mapping[str, Any], run: object = None) -> tuple[dict[str, Any], Any]:
         """The outputs, and an array whose last element is 1, once it is computed, if an id is out of range; None if that cannot
-        be. Nobody waits for anything.
+        be. Nobody waits for anything. run: one in which arrays keep their numbers, so that the same array is copied once.
         """
 
 

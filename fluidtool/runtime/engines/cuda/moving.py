@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+from weakref import ref
 
 import numpy as np
 
@@ -48,6 +49,31 @@ class Mover:
         arguments = [each for into, array in pairs for each in (into, array, np.int32(array.size))]
         blocks = -(-sum(array.size for _, array in pairs) // THREADS)
         self._kernels[types]((blocks,), (THREADS,), tuple(arguments))
+
+
+class Inputs:
+    """Where a graph reads its inputs, and which arrays were copied there last.
+
+    One that comes again in the same run needs no copy: operators never write into an array, and training steps, which do, give
+    one that is watched by a weak reference another identity. A weak reference is no array's once its own is gone, and keeps none.
+    """
+
+    def __init__(self, mover: Mover, arrays: Sequence[Any]) -> None:
+        self._mover, self._arrays = mover, arrays
+        self._run: object = None
+        self._last: list[ref[Any]] = []
+
+    def take(self, given: Sequence[Any], run: object = None) -> None:
+        """Copy arrays to where the graph reads them; those that lie there already stay, unless `run` is None."""
+        if run is None or run is not self._run:
+            self._last = []
+        last = [each() for each in self._last] or [None] * len(given)
+        self._run = None  # until everything is there
+        self._mover.copy([
+            (into, array) for into, array, there in zip(self._arrays, given, last, strict=True) if there is not array
+        ])  # fmt: skip
+        if run is not None:
+            self._run, self._last = run, list(map(ref, given))
 
 
 def source(types: Sequence[tuple[str, str]]) -> str:
