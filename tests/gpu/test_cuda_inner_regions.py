@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import fluidtool
 import fluidtool.fluid as fluid
 from fluidtool.errors import OperatorError
 from fluidtool.fluid import layers as L
@@ -25,11 +24,9 @@ from fluidtool.runtime.step import Step
 from fluidtool.tensor import CUDAPlace, LoDTensor
 from fluidtool.workflows.engine_use import engine_used
 from tests.cli.support import call_json
-from tests.gpu.cases import tensor
 from tests.gpu.standin import EVENTS
 from tests.networks import decoding
 from tests.runtime.native.test_loops import WIDTH, WORDS, greedy
-from tests.support.golden import corpus, read_arrays, read_json
 
 pytestmark = pytest.mark.usefixtures("cupy")
 Build = Callable[[], Sequence[Any]]
@@ -387,29 +384,6 @@ def test_beams_run_on_the_host_between_regions() -> None:
     for seed in range(3):
         found.run({"start": numbers(seed, 2, 4)})
     assert "region" in found.parts()
-
-
-def sentences(seed: int, count: int) -> LoDTensor:
-    random = np.random.default_rng(seed)
-    lengths = random.integers(2, 7, count)
-    words = random.integers(0, 20, (lengths.sum(), 1)).astype(np.int64)
-    return LoDTensor(words, [[0, *np.cumsum(lengths).tolist()]])
-
-
-def test_lods_that_come_once_leave_regions_between_the_operators_that_read_them() -> None:
-    folder = corpus("models") / "seq2seq_beam"
-    arrays, entries = read_arrays(folder / "golden.npz"), read_json(folder / "case.json")["feeds"]
-    models = [fluidtool.load(folder / "combined", place=place) for place in (fluid.CPUPlace(), CUDAPlace(0))]
-    feed = {entry["name"]: tensor(arrays, f"feed_{n}", entry) for n, entry in enumerate(entries)}
-    for seed in range(5):
-        feed["src_word_id"] = sentences(seed, 3)
-        want = models[0].run(feed)
-        with EVENTS.counted() as counts:
-            found = models[1].run(feed)
-        for name, value in want.items():
-            assert found[name].lod() == value.lod()
-            np.testing.assert_allclose(found[name].numpy(), value.numpy(), rtol=1e-4, atol=1e-6)
-    assert counts["launches"] < 450  # 640 one by one
 
 
 def test_what_is_drawn_in_steps_is_what_the_cpu_draws() -> None:

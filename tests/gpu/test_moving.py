@@ -92,6 +92,12 @@ def test_after_a_copy_that_failed_everything_is_copied(cupy: Any, monkeypatch: p
     assert taken.count([kept, array(cupy, 4)], run) == 2
 
 
+def test_numbers_without_axes_are_copied(cupy: Any) -> None:
+    there = cupy.zeros((), np.float32)
+    Inputs(Mover(device_for(CUDAPlace(0))), [there]).take([cupy.asarray(np.float32(3.0))])
+    assert there.get() == 3
+
+
 def test_inputs_keep_no_array(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     taken, given = Taken(cupy, 1, monkeypatch), array(cupy, 4)
     before = getrefcount(given)
