@@ -94,11 +94,15 @@ class CompiledStep(Protocol):
         """The bytes of its own memory."""
 
     def run(
-        self, given: Mapping[str, Any], generator: Callable[[int], np.random.Generator], on_host: Mapping[str, Any]
+        self,
+        given: Mapping[str, Any],
+        generator: Callable[[int], np.random.Generator],
+        on_host: Mapping[str, Any],
+        run: object = None,
     ) -> dict[str, Any] | None:
         """The outputs, by name, after the states have changed in place; None if an id is out of range: nothing has changed.
 
-        on_host: ids among what is given of which the host has the same array.
+        on_host: ids among what is given of which the host has the same array. run: as of `MarkingRegion.ahead`.
         """
 
     def renewed(self, array: Any) -> Any:
