@@ -101,11 +101,16 @@ class Runtime:
         self._scope = self._generator = self.observer = self._communicators = None
 
     @property
+    def scope(self) -> Scope:
+        """The scope of the run."""
+        assert self._scope is not None
+        return self._scope
+
+    @property
     def communicators(self) -> Communicators:
         """The rings that programs joined in this scope."""
         if self._communicators is None:
-            assert self._scope is not None
-            self._communicators = communicators_of(self._scope, self.place, self.policy)
+            self._communicators = communicators_of(self.scope, self.place, self.policy)
         return self._communicators
 
     def give_up(self, error: BaseException) -> None:
