@@ -93,8 +93,7 @@ def compile_block(
 ) -> BlockPlan:
     """Compile one block. Values of block 0 are released after their last use; sub-blocks keep theirs.
 
-    numbers: what the host computes of a program that runs on a GPU and is not trained, whose inner blocks have regions, too;
-    None for others.
+    numbers: what the host computes of a program that runs on a GPU, whose inner blocks have regions, too; None for others.
     """
     ops = [op for op in block.ops if op.type not in FEED_FETCH]
     fetched = set(fetches)
@@ -108,7 +107,8 @@ def compile_block(
     steps = [Step(op, info := get_op(op.type), kernel_attrs(op, info)) for op in ops]
     local = tuple(v.name for v in block.vars.values() if not v.persistable)
     persistable = tuple(v.name for v in block.vars.values() if v.persistable)
-    if block.idx > 0 and numbers is not None:
+    is_trained = any(trains(op) for other in block.program.blocks for op in other.ops)
+    if block.idx > 0 and numbers is not None and not is_trained:
         persistable = persistable_around(block)
     if block.idx == 0:
         dead = dead_after(block.program, ops, set(local) - fetched)
@@ -133,7 +133,7 @@ def compile_block(
         else:
             used = [names_used(block.program, op) for op in ops]
             work = find_chains(steps, used, frozenset(fetched.union(persistable)))
-    elif engine is not None and numbers is not None:
+    elif engine is not None and numbers is not None and not is_trained:
         from fluidtool.runtime.inner_regions import find_inner_regions  # on GPUs alone
 
         work = find_inner_regions(block, steps, frozenset(persistable), fetched, engine, numbers)
