@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fluidtool.errors import NEEDS_LESS, FluidError, OperatorError, OutOfMemoryError
 from fluidtool.ir import Block, Operator
@@ -49,6 +49,9 @@ from fluidtool.runtime.step import (
 )
 from fluidtool.runtime.training_regions import BoundTrainingRegion, TrainingRegion, find_loops, find_training_regions
 
+if TYPE_CHECKING:
+    from fluidtool.runtime.inner_training import InnerSteps
+
 # Raised by a kernel whose input has the wrong type.
 FAILURES = (ValueError, TypeError, LookupError, ArithmeticError)
 # How numpy's errors begin of arrays that no memory can hold.
@@ -72,6 +75,13 @@ class BlockPlan:
     hidden_names: frozenset[str] = frozenset()
     sole: Region | None = None
     plain: bool = False
+    inner: InnerSteps | None = None
+
+    def part(self, only: Collection[Operator] | None, without: Collection[str]) -> Sequence[Any]:
+        """The steps of `only` some operators, as of `BoundBlock`; grouped where the block is that of a loop that is trained."""
+        if self.inner is not None:
+            return self.inner.work(only, without)
+        return self.work if only is None else [step for step in self.steps if step.op in only]
 
 
 def compile_block(
@@ -83,8 +93,7 @@ def compile_block(
 ) -> BlockPlan:
     """Compile one block. Values of block 0 are released after their last use; sub-blocks keep theirs.
 
-    numbers: what the host computes of a program that runs on a GPU and is not trained, whose inner blocks have regions, too;
-    None for others.
+    numbers: what the host computes of a program that runs on a GPU, whose inner blocks have regions, too; None for others.
     """
     ops = [op for op in block.ops if op.type not in FEED_FETCH]
     fetched = set(fetches)
@@ -98,7 +107,8 @@ def compile_block(
     steps = [Step(op, info := get_op(op.type), kernel_attrs(op, info)) for op in ops]
     local = tuple(v.name for v in block.vars.values() if not v.persistable)
     persistable = tuple(v.name for v in block.vars.values() if v.persistable)
-    if block.idx > 0 and numbers is not None:
+    is_trained = any(trains(op) for other in block.program.blocks for op in other.ops)
+    if block.idx > 0 and numbers is not None and not is_trained:
         persistable = persistable_around(block)
     if block.idx == 0:
         dead = dead_after(block.program, ops, set(local) - fetched)
@@ -110,6 +120,7 @@ def compile_block(
             steps = [replace(step, hollow=names) for step, names in zip(steps, hollow, strict=True)]
             steps = with_rows_as_gradients(block.program, steps, fetched.union(persistable), engine.updates)
     work: Sequence[Step | Region | Chain | TrainingRegion] = steps
+    inner: InnerSteps | None = None
     compiler = None if engine is None else engine.step_compiler
     if compiler is not None and not compiler.takes_program(block.program):
         compiler = None
@@ -122,10 +133,14 @@ def compile_block(
         else:
             used = [names_used(block.program, op) for op in ops]
             work = find_chains(steps, used, frozenset(fetched.union(persistable)))
-    elif engine is not None and numbers is not None:
+    elif engine is not None and numbers is not None and not is_trained:
         from fluidtool.runtime.inner_regions import find_inner_regions  # on GPUs alone
 
         work = find_inner_regions(block, steps, frozenset(persistable), fetched, engine, numbers)
+    elif block.idx > 0 and compiler is not None:
+        from fluidtool.runtime.inner_training import inner_steps  # on GPUs alone
+
+        inner = inner_steps(block, steps, persistable_around(block), fetched, compiler)
     hidden = hidden_within(work) & set(local)
     for part in work:
         if isinstance(part, Region):  # hidden names have no variable to release
@@ -133,7 +148,7 @@ def compile_block(
     seen = tuple(name for name in local if name not in hidden)
     sole = sole_region(work, fetched, set(persistable))
     plain = not any(step.info.side_effects for step in steps) and not any(map(keeps_scopes, work))
-    return BlockPlan(block.idx, tuple(steps), tuple(work), seen, persistable, hidden, sole, plain)
+    return BlockPlan(block.idx, tuple(steps), tuple(work), seen, persistable, hidden, sole, plain, inner)
 
 
 def persistable_around(block: Block) -> tuple[str, ...]:
@@ -289,8 +304,7 @@ class BoundBlock:
                 return BoundUpdate(step, context, release)
             return (BoundAfterChecks if step.op.input("Param") else BoundStep)(step, context, release)
 
-        work = plan.work if only is None else [step for step in plan.steps if step.op in only]
-        self.steps = tuple(with_updates_together([bind(step) for step in work]))
+        self.steps = tuple(with_updates_together([bind(step) for step in plan.part(only, without)]))
 
     def forget_values(self) -> bool:
         """Empty the variables of the scope; False if it has one that this block has not looked up."""

@@ -91,8 +91,8 @@ class BoundRegion:
         given = dict(zip(self.region.inputs, arrays, strict=True))
         is_inner = self.region.surroundings.inner
         try:
-            if is_inner and watch is None and found.marks_ids:
-                results, mark = cast("MarkingRegion", found).ahead(given)
+            if is_inner and watch is None:  # only on GPUs
+                results, mark = cast("MarkingRegion", found).ahead(given, self._runtime.same_arrays)
             else:
                 results = found.run(given, watch, dict(zip(self.region.inputs, lods, strict=True)))
         except UnsupportedError as error:

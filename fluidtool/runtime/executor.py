@@ -53,6 +53,7 @@ class Runtime:
         "plan",
         "policy",
         "remote",
+        "same_arrays",
         "talk",
     )
 
@@ -63,6 +64,7 @@ class Runtime:
     remote: Remote
     observer: Observer | None
     fed_ids: Mapping[str, tuple[Any, Any]]
+    same_arrays: object  # this run, in which arrays keep their numbers; None if a script's functions may change them
     _scope: Scope | None
     _generator: Callable[[], np.random.Generator] | None
     _communicators: Communicators | None
@@ -90,18 +92,25 @@ class Runtime:
         self.remote = executor.servers
         self._scope, self._generator, self.observer = scope, generator, observer
         self._communicators, self.fed_ids = communicators, fed_ids
+        self.same_arrays = None if self.plan.calls_python else object()
 
     def rest(self) -> None:
         """Release what belongs to one run."""
         self.fed_ids = {}
+        self.same_arrays = None
         self._scope = self._generator = self.observer = self._communicators = None
+
+    @property
+    def scope(self) -> Scope:
+        """The scope of the run."""
+        assert self._scope is not None
+        return self._scope
 
     @property
     def communicators(self) -> Communicators:
         """The rings that programs joined in this scope."""
         if self._communicators is None:
-            assert self._scope is not None
-            self._communicators = communicators_of(self._scope, self.place, self.policy)
+            self._communicators = communicators_of(self.scope, self.place, self.policy)
         return self._communicators
 
     def give_up(self, error: BaseException) -> None:

@@ -1,4 +1,4 @@
-"""Counters and conditions of loops and branches of a program that runs on a GPU and is not trained: the host computes them.
+"""Counters and conditions of loops and branches of a program that runs on a GPU: the host computes them.
 
 It reads them in every step of a loop. Of a number on the GPU it would have to wait for the copy.
 """
@@ -23,7 +23,7 @@ READ = {
     "select_input": "Mask", "select_output": "Mask", "write_to_array": "I", "read_from_array": "I", "shrink_rnn_memory": "I",
 }  # fmt: skip
 """Operators that read a number on the host, and the slot that it is in."""
-BRANCHES = frozenset({"while", "conditional_block", "conditional_block_infer"})
+BRANCHES = frozenset({"while", "while_grad", "conditional_block", "conditional_block_grad", "conditional_block_infer"})
 """Those of them whose other inputs and outputs are their blocks'."""
 SIZES = frozenset({"is_empty", "lod_array_length", "max_sequence_len"})
 """Operators that say of something what the host knows, wherever it is."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
-from fluidtool.errors import OutOfMemoryError
 from fluidtool.ir import Operator
 from fluidtool.records import dataclass
 from fluidtool.runtime.arrivals import Arrivals
@@ -21,6 +20,9 @@ from fluidtool.runtime.graph.spec import RegionSpec
 from fluidtool.runtime.signatures import signature
 from fluidtool.runtime.specialization import Refusal, Specializations
 from fluidtool.runtime.step import Step
+
+if TYPE_CHECKING:
+    from fluidtool.runtime.filled_regions import FillingEngine, Fillings
 
 BY_SHAPES = ""  # in the place of a result, for the division at all operators that read LoDs
 ONE_BY_ONE = 8  # results of operators without a kernel, after which all operators of a type are left out together
@@ -88,7 +90,8 @@ class Region:
     """Steps that an engine may run in one call, by the signature of the inputs: their shapes, data types and LoDs.
 
     Signatures share divisions, by the output of the operator at which they are split. hands_lods_on: whether a specialization is
-    for inputs of any LoDs, which it hands on at most: in loops, where few LoDs come again.
+    for inputs of any LoDs, which it hands on at most: in loops, where few LoDs come again. fillings: of one in a loop that reads
+    LoDs.
     """
 
     steps: tuple[Step, ...]
@@ -101,6 +104,7 @@ class Region:
     pooled: frozenset[str] = frozenset()  # inputs whose number of rows is free in a specialization
     specializations: Specializations = field(default_factory=Specializations)
     hands_lods_on: bool = False
+    fillings: Fillings | None = None
     divisions: dict[str, Division] = field(default_factory=dict)
     _operators: list[tuple[Operator, Attributes]] = field(default_factory=list)
 
@@ -139,6 +143,11 @@ class Region:
             return compiled
         if any([array.size == 0 for array in arrays]):
             return None
+        if self.fillings is not None:
+            engine = cast("FillingEngine", self.engine)
+            fitting = self.fillings.found(key, lambda: self._spec(arrays, lods, constants), constants, kept, engine)
+            if fitting is not None:
+                return fitting
         if (refusal := kept.refusal(key)) is not None:
             division: Division | None = refusal.division
             return division
@@ -149,7 +158,7 @@ class Region:
         if not kept.is_due(key):
             return self.by_shapes()
         try:
-            compiled = self._compiled_in_memory(arrays, lods)
+            compiled = kept.in_memory(lambda: self._compile(arrays, lods))
         except UnsupportedError as error:
             return self.refuse(key, error)
         kept.keep(key, compiled)
@@ -159,6 +168,8 @@ class Region:
         """Give up the specialization for these inputs, which a library has refused to run; what runs them instead."""
         with self.specializations.lock:
             key = self.signature(arrays, lods)
+            if self.fillings is not None:
+                self.fillings.give_up(key, self.specializations)
             self.specializations.kept.pop(key, None)
             return self.refuse(key, error)
 
@@ -168,30 +179,20 @@ class Region:
         self.specializations.refuse(key, Refusal(str(error), division))
         return division
 
-    def _compiled_in_memory(self, arrays: Sequence[Any], lods: Sequence[Lod]) -> CompiledRegion:
-        """The specialization, in the memory of the others if there is no more."""
-        try:
-            return self._compile(arrays, lods)
-        except OutOfMemoryError:
-            if not self.specializations.kept:
-                raise
-        self.specializations.kept.clear()
-        return self._compile(arrays, lods)
-
     def _compile(self, arrays: Sequence[Any], lods: Sequence[Lod]) -> CompiledRegion:
         kept = self.specializations
         assert kept.constants is not None
-        return self.engine.compile(
-            RegionSpec(
-                self.operators(),
-                dict(zip(self.inputs, arrays, strict=True)),
-                dict(zip(self.constants, kept.constants, strict=True)),
-                self.outputs,
-                dict(zip(self.inputs, lods, strict=True)),
-                self.pooled,
-                kept.rounded,
-            ),
-            kept.packed,
+        return self.engine.compile(self._spec(arrays, lods, kept.constants), kept.packed)
+
+    def _spec(self, arrays: Sequence[Any], lods: Sequence[Lod], constants: Sequence[Any]) -> RegionSpec:
+        return RegionSpec(
+            self.operators(),
+            dict(zip(self.inputs, arrays, strict=True)),
+            dict(zip(self.constants, constants, strict=True)),
+            self.outputs,
+            dict(zip(self.inputs, lods, strict=True)),
+            self.pooled,
+            self.specializations.rounded,
         )
 
     def divide(self, error: UnsupportedError) -> Division | None:
@@ -305,8 +306,13 @@ def region_of(part: Sequence[Step], around: Surroundings, engine: Engine) -> Reg
     pooled = pooled_inputs((step.op for step in part), inputs, outputs) if engine.any_rows else frozenset()
     named = tuple(inputs), tuple(constants), tuple(outputs), tuple(release)
     kept = Specializations(arrivals=Arrivals() if around.inner else None)
-    hands_lods_on = around.inner and not any(step.op.type in READING_LOD for step in part)
-    return Region(tuple(part), *named, engine, around, pooled, kept, hands_lods_on)
+    reads_lods = any(step.op.type in READING_LOD for step in part)
+    fillings = None
+    if around.inner and reads_lods:
+        from fluidtool.runtime.filled_regions import Fillings  # on GPUs alone
+
+        fillings = Fillings()
+    return Region(tuple(part), *named, engine, around, pooled, kept, around.inner and not reads_lods, fillings)
 
 
 def names(step: Step) -> set[str]:

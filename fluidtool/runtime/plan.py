@@ -48,6 +48,7 @@ class Plan:
     kept: WeakKeyDictionary[Scope, Bindings] = field(default_factory=WeakKeyDictionary, repr=False)
     resting: WeakKeyDictionary[Scope, BoundBlock] = field(default_factory=WeakKeyDictionary, repr=False)
     numbers: frozenset[str] | None = None
+    calls_python: bool = False
     kernels: dict[str, Any] = field(default_factory=dict, repr=False)
     loops: dict[Any, CompiledLoop | None] = field(default_factory=dict, repr=False)
     lock: Lock = field(default_factory=locks.lock, repr=False)  # held while a block is compiled
@@ -59,14 +60,17 @@ class Plan:
         # Engines share memory themselves, and fuse by who reads what.
         compiled = self.engine is not None
         blocks = self.program.blocks
-        if not compiled or len(blocks) > 1 or any(trains(op) for block in blocks for op in block.ops):
+        types = {op.type for block in blocks for op in block.ops}
+        is_trained = any(trains(op) for block in blocks for op in block.ops)
+        if not compiled or len(blocks) > 1 or is_trained:
             keep_freed_memory()  # training and loops run operator by operator, each with new arrays
         compiler = None if self.engine is None else self.engine.step_compiler
-        within = len(blocks) > 1 and not any(trains(op) for block in blocks for op in block.ops)
+        within = len(blocks) > 1 and (not is_trained or "while_grad" in types)
         if compiler is not None and within and compiler.takes_program(self.program):
             from fluidtool.runtime.loop_numbers import loop_numbers  # on GPUs alone
 
             self.numbers = self.program.known(loop_numbers, self.program)
+        self.calls_python = "py_func" in types
         given = self.program
         self.program = given.known(with_original_names, given) if compiled else unshared(given, self.fetches)
 

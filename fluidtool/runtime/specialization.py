@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import field
 from operator import is_
 from threading import Lock
@@ -11,6 +11,7 @@ from typing import Any
 from weakref import ref
 
 from fluidtool import locks
+from fluidtool.errors import OutOfMemoryError
 from fluidtool.records import dataclass
 from fluidtool.runtime.arrivals import Arrivals
 from fluidtool.runtime.engines.base import CompiledRegion
@@ -112,6 +113,16 @@ class Specializations:
             return False
         self.waiting -= 1
         return True
+
+    def in_memory(self, compile: Callable[[], CompiledRegion]) -> CompiledRegion:
+        """A new specialization, in the memory of the others if there is no more."""
+        try:
+            return compile()
+        except OutOfMemoryError:
+            if not self.kept:
+                raise
+        self.kept.clear()
+        return compile()
 
     def keep(self, key: Any, compiled: CompiledRegion) -> None:
         """Keep the specialization for a signature."""

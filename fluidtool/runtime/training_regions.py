@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from math import prod
 from typing import Any
-from weakref import getweakrefcount
+from weakref import WeakKeyDictionary, getweakrefcount
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from fluidtool.runtime.step import Step
 from fluidtool.tensor import LoDTensor, SelectedRows
 from fluidtool.tensor.references import ONE, references
 
+MOVING = 3  # launches of a region in a loop: what goes in, its graph, what comes out
 SHORTEST = 2  # operators that are worth a region
 UPDATE = 4  # what an update is worth, where another operator is worth 1
 LAYER = 16  # what an operator is worth that is some launches for each step: a recurrent layer, a loop, a best path
@@ -40,6 +41,12 @@ LAYERS = frozenset(
         for side in ("", "_grad")
     }
     | {"crf_decoding"}
+)
+SEVERAL = 4  # what an operator is worth in a loop that is some launches itself
+MORE_LAUNCHES = frozenset(
+    f"{type}{side}"
+    for type in ("gru_unit", "lstm_unit", "softmax", "layer_norm", "sigmoid_cross_entropy_with_logits")
+    for side in ("", "_grad")
 )
 METRICS = frozenset({"accuracy", "auc", "chunk_eval", "edit_distance", "mean_iou", "precision_recall"})
 """Operators that nothing in a step reads: those that have no place wait until it is over, in place of dividing it."""
@@ -53,13 +60,25 @@ EAGER = 8  # LoDs for which a region is compiled when they come first; from then
 
 
 @dataclass(eq=False, slots=True)
+class Memo:
+    """What was compiled of a region, and when. compiled: with the places of its states. moves: how many times they have moved.
+    seen: inputs that came once. copied: states that are taken for inputs, since they move.
+    """
+
+    compiled: OrderedDict[Any, tuple[tuple[int, ...], CompiledStep]] = field(default_factory=OrderedDict)
+    moves: int = 0
+    seen: OrderedDict[Any, None] = field(default_factory=OrderedDict)
+    copied: set[str] = field(default_factory=set)
+
+
+@dataclass(eq=False, slots=True)
 class TrainingRegion:
     """Steps of a training program that an engine may run in one call.
 
     reads: names from outside. states: those of them, and of what is written, that are persistable and that nothing else
     writes. outputs: names that are read after it. optional: those of `reads` that may have no value. reasons: why steps run one
     by one, by result. parts: what runs instead, once an operator turned out to have no place in it. has_run: whether it has run
-    in one call.
+    in one call. inner: whether it is in the block of a loop. memos: by the scope of a run, since blocks may be bound anew in each.
     """
 
     steps: tuple[Step, ...]
@@ -73,6 +92,15 @@ class TrainingRegion:
     reasons: dict[str, str] = field(default_factory=dict)
     parts: tuple[Step | TrainingRegion, ...] | None = None
     has_run: bool = False
+    inner: bool = False
+    memos: WeakKeyDictionary[Any, Memo] = field(default_factory=WeakKeyDictionary, repr=False)
+
+    def memo_of(self, scope: Any) -> Memo:
+        """What was compiled for the variables of a scope."""
+        found = self.memos.get(scope)
+        if found is None:
+            found = self.memos[scope] = Memo()
+        return found
 
     @property
     def updates(self) -> bool:
@@ -89,6 +117,8 @@ class TrainingRegion:
         """Whether its operators are more work than copying values in and out; an update is some launches."""
         copied = [name for name in self.reads if name not in self.states]
         work = sum(worth(step.op) for step in self.steps)
+        if self.inner:
+            return work + sum(SEVERAL - 1 for step in self.steps if step.op.type in MORE_LAUNCHES) > MOVING
         return (len(self.steps) >= SHORTEST or work >= LAYER) and work > len(copied) + len(self.outputs)
 
     @property
@@ -152,7 +182,7 @@ def find_training_regions(
     Steps between them that depend on nothing in the region before move in front of it.
     """
     taken = {number for number, step in enumerate(steps) if compiler.takes(step.op)}
-    return _grouped(block, steps, persistable, fetched, compiler, taken)
+    return group_steps(block, steps, persistable, fetched, compiler, taken)
 
 
 def find_loops(
@@ -163,17 +193,19 @@ def find_loops(
     if not any(steps[number].op.type in LAYERS for number in numbers):
         return list(steps)
     taken = {number for number in range(numbers[0], numbers[-1] + 1) if compiler.takes(steps[number].op)}
-    return _grouped(block, steps, persistable, fetched, compiler, taken)
+    return group_steps(block, steps, persistable, fetched, compiler, taken)
 
 
-def _grouped(
+def group_steps(
     block: Block,
     steps: Sequence[Step],
     persistable: frozenset[str],
     fetched: Collection[str],
     compiler: StepCompiler,
     taken: set[int],
+    inner: bool = False,
 ) -> list[Step | TrainingRegion]:
+    """The steps, with those that are `taken` grouped into regions. inner: whether the block is that of a loop."""
     program = block.program
     rates = {number for number, step in enumerate(steps) if role(step.op) & OpRole.LRSched}
     made = {name for number in rates & taken for name in steps[number].op.output_arg_names}
@@ -185,7 +217,7 @@ def _grouped(
             taken -= refused
         owned = persistable - _foreign(program, steps, taken, persistable)
         parts = [
-            part if isinstance(part, Step) else _region(program, part, steps, owned, fetched, compiler)
+            part if isinstance(part, Step) else _region(program, part, steps, owned, fetched, compiler, inner)
             for part in _joined(program, steps, taken)
         ]
         idle = (part for part in parts if isinstance(part, TrainingRegion) and not part.is_worthwhile)
@@ -292,6 +324,7 @@ def _region(
     owned: frozenset[str],
     fetched: Collection[str],
     compiler: StepCompiler,
+    inner: bool,
 ) -> TrainingRegion:
     made: dict[str, None] = {}
     read: dict[str, None] = {}
@@ -307,11 +340,11 @@ def _region(
     release = dict.fromkeys(name for step in part for name in step.release)
 
     def divide(rest: Sequence[Step]) -> tuple[Step | TrainingRegion, ...]:
-        whole = _region(program, rest, steps, owned, fetched, compiler)
+        whole = _region(program, rest, steps, owned, fetched, compiler, inner)
         return (whole,) if whole.is_worthwhile else tuple(rest)
 
     named = tuple(read), tuple(states), tuple(outputs), tuple(release)
-    return TrainingRegion(tuple(part), *named, compiler, divide, optional_reads(part))
+    return TrainingRegion(tuple(part), *named, compiler, divide, optional_reads(part), inner=inner)
 
 
 def optional_reads(steps: Sequence[Step]) -> frozenset[str]:
@@ -346,10 +379,8 @@ class BoundTrainingRegion:
         "_bind",
         "_bound",
         "_changed",
-        "_kept",
-        "_moves",
+        "_memo",
         "_reads_lods",
-        "_seen",
         "outputs",
         "reads",
         "region",
@@ -370,10 +401,8 @@ class BoundTrainingRegion:
         self._bind = bind
         self._at_work: Any = None
         self._bound: tuple[Sequence[Any], list[Any]] | None = None
-        self._kept: OrderedDict[Any, tuple[tuple[int, ...], CompiledStep]] = OrderedDict()
-        self._moves = 0
+        self._memo = Memo()
         self._reads_lods = region.reads_lods
-        self._seen: OrderedDict[Any, None] = OrderedDict()  # inputs that came once
         self._changed = region.changes()
         self.states = {name: lookup(name) for name in region.states}
         self.reads = {name: lookup(name) for name in region.reads if name not in self.states}
@@ -403,6 +432,9 @@ class BoundTrainingRegion:
 
     def _run_compiled(self) -> bool:
         """Run in one call; False if that is not possible, and nothing was done."""
+        self._memo = self.region.memo_of(self.runtime.scope)
+        for name in self._memo.copied.intersection(self.states):
+            self.reads[name] = self.states.pop(name)
         given = {name: array_or_shape(holder) for name, holder in self.reads.items()}
         given = {name: value for name, value in given.items() if value is not None or name not in self.region.optional}
         absent = [name for name, value in given.items() if value is None]
@@ -419,7 +451,7 @@ class BoundTrainingRegion:
             self.runtime.checks.settle()
         try:
             on_host = {name: host for name, (array, host) in self.runtime.fed_ids.items() if given.get(name) is array}
-            results = compiled.run(given, self.runtime.generator, on_host)
+            results = compiled.run(given, self.runtime.generator, on_host, self._same_arrays)
         except UnsupportedError as error:  # of a library, whose calls come before anything changes
             self.region.part_at(error)
             return False
@@ -436,15 +468,21 @@ class BoundTrainingRegion:
             value.offsets = self._lod(compiled, name)
         return True
 
+    @property
+    def _same_arrays(self) -> object:
+        """The run in which arrays keep their numbers, if this runs many times in it."""
+        return self.runtime.same_arrays if self.region.inner else None
+
     def _copy_from_now_on(self, before: tuple[int, ...], now: tuple[int, ...]) -> bool:
         """Take states that are only read, and that are elsewhere in every run, for inputs; False if there are none."""
         moved = [name for name, old, new in zip(self.states, before, now, strict=True) if old != new]
-        moved = [name for name in moved if name not in self._changed and self._moves > 1]
+        moved = [name for name in moved if name not in self._changed and self._memo.moves > 1]
         for name in moved:
             self.reads[name] = self.states.pop(name)
         if moved:
-            self._kept.clear()
-            self._moves = 0
+            self._memo.copied.update(moved)
+            self._memo.compiled.clear()
+            self._memo.moves = 0
         return bool(moved)
 
     def _show_changes(self, compiled: CompiledStep) -> None:
@@ -477,16 +515,17 @@ class BoundTrainingRegion:
         return self.runtime.communicators.of_step(op)
 
     def _is_due(self, key: Any) -> bool:
-        """Whether to compile for inputs with these LoDs: the first few, and those that come again.
+        """Whether to compile for inputs with these LoDs, or in a loop: the first few, and those that come again.
 
         Batches whose lengths never repeat would be compiled in every run.
         """
-        if len(self._kept) < EAGER or key in self._seen:
-            self._seen.pop(key, None)
+        seen = self._memo.seen
+        if len(self._memo.compiled) < EAGER or key in seen:
+            seen.pop(key, None)
             return True
-        self._seen[key] = None
-        if len(self._seen) > 4 * MOST_KEPT:
-            self._seen.popitem(last=False)
+        seen[key] = None
+        if len(seen) > 4 * MOST_KEPT:
+            seen.popitem(last=False)
         return False
 
     def _compiled(self, given: dict[str, Any]) -> CompiledStep | None:
@@ -496,29 +535,31 @@ class BoundTrainingRegion:
         there = frozenset(given) if self.region.optional else None
         key = (shapes, None if lods is None else tuple(lods.values()), there)
         places = tuple(given[name].data.ptr for name in self.states)
-        found = self._kept.get(key)
+        memo = self._memo
+        found = memo.compiled.get(key)
         if found is not None and found[0] == places:
-            self._moves = 0
-            self._kept.move_to_end(key)
+            memo.moves = 0
+            memo.compiled.move_to_end(key)
             return found[1]
-        self._moves += found is not None
+        memo.moves += found is not None
         if found is not None and self._copy_from_now_on(found[0], places):
             return self._compiled(given)
-        if self._moves > PATIENCE:
+        if memo.moves > PATIENCE:
             self.region.parts = self.region.steps
             self.region.reasons[self.region.steps[0].op.output_arg_names[0]] = (
                 "its parameters are replaced in every run"
             )
             return None
-        if lods is not None and found is None and not self._is_due(key):
+        may_wait = lods is not None or self.region.inner
+        if may_wait and found is None and not self._is_due(key):
             return None
         compiled = self._compiled_in_memory(given, lods)
         if compiled is None:
             return None
-        self._kept[key] = places, compiled
-        room, taken = self.region.compiler.room, sum(each.memory for _, each in self._kept.values())
-        while len(self._kept) > 1 and (len(self._kept) > MOST_KEPT or taken > room):
-            _, (_, oldest) = self._kept.popitem(last=False)
+        memo.compiled[key] = places, compiled
+        room, taken = self.region.compiler.room, sum(each.memory for _, each in memo.compiled.values())
+        while len(memo.compiled) > 1 and (len(memo.compiled) > MOST_KEPT or taken > room):
+            _, (_, oldest) = memo.compiled.popitem(last=False)
             taken -= oldest.memory
         return compiled
 
@@ -527,9 +568,9 @@ class BoundTrainingRegion:
         try:
             return self.region.compile(given, tuple(self.states), lods, self._ring)
         except OutOfMemoryError:
-            if not self._kept:
+            if not self._memo.compiled:
                 raise
-        self._kept.clear()
+        self._memo.compiled.clear()
         return self.region.compile(given, tuple(self.states), lods, self._ring)
 
 

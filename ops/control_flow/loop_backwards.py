@@ -71,7 +71,7 @@ def _run_by_scopes(
             scope.var(name).value = value
         ctx.bind_block(sub_block, scope, without).run()
         yield Ran(ops, _finder(scope))
-        drop_scopes(ctx, [steps.pop()])
+        _leave(ctx, steps.pop())
 
 
 def _compiled_gradient(
@@ -182,7 +182,7 @@ def _run_by_values(
             kept = values.items() if used is None else [(name, values[name]) for name in used if name in values]
             given = [*kept, *_linked(links)]
             if names != [name for name, _ in given]:
-                drop_scopes(ctx, [scope])
+                _leave(ctx, scope)
                 scope, names = ctx.scope.new_scope(), [name for name, _ in given]
                 for name in names:
                     scope.var(name)
@@ -193,7 +193,13 @@ def _run_by_values(
             bound.run()
             yield Ran(ops, _finder(scope))
     finally:
-        drop_scopes(ctx, [scope])
+        _leave(ctx, scope)
+
+
+def _leave(ctx: OpContext, scope: Any) -> None:
+    """Drop a scope, and its values now: what is bound to it refers to itself, and parameters with another reference are copied."""
+    empty(scope)
+    drop_scopes(ctx, [scope])
 
 
 def _run_in_parts(

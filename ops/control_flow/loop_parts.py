@@ -13,6 +13,7 @@ from typing import Any
 from fluidtool.ir import Operator
 from fluidtool.ops.context import OpContext
 from fluidtool.ops.control_flow.joining import joined
+from fluidtool.ops.control_flow.scopes import empty
 from fluidtool.records import dataclass
 from fluidtool.tensor import LoDTensor
 
@@ -234,6 +235,7 @@ class Together:
 
     def close(self) -> None:
         """Let go of the values."""
+        empty(self._scope)
         self._ctx.scope.drop_kid(self._scope)
 
     def _at_once(

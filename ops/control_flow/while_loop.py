@@ -136,6 +136,7 @@ def _keep_values_one_by_one(
             values.update(before)
             kept.append(StepValues(values))
     finally:
+        empty(scope)
         ctx.scope.drop_kid(scope)
 
 

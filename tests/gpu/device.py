@@ -1,9 +1,9 @@
 """Everything that no machine without a GPU can check, on a machine that has one: python -m tests.gpu.device --out FOLDER
 
 Operator cases, models and training steps of the corpus, by cupy and as CUDA graphs; models with halves in memory; what cuDNN fuses,
-or refuses; convolutions in both layouts; random programs as CUDA graphs; twenty cases under compute-sanitizer; networks beside
-PyTorch. FOLDER gets `failures.json`, with the reason for each case that failed, and `results.json` with the rest. A process that
-dies is told as the failure of its case, and another one goes on after it.
+or refuses; convolutions in both layouts; steps of loops; random programs as CUDA graphs; twenty cases under compute-sanitizer;
+networks beside PyTorch. FOLDER gets `failures.json`, with the reason for each case that failed, and `results.json` with the rest. A
+process that dies is told as the failure of its case, and another one goes on after it.
 Cases run in several processes at once, and what has no time left is told as not run. --standin is a dry run on a machine without
 a GPU.
 """
@@ -150,6 +150,34 @@ def image_case(name: str) -> None:
         near(build, images(), half, growth=4.0)
 
 
+def loop_cases() -> list[str]:
+    """Loops whose steps nobody knows beforehand: what steps do, in inference over words or beside a context, and in training."""
+    from tests.gpu.test_cuda_filled_regions import FITTING
+    from tests.gpu.test_cuda_inner_training import LAYERS
+
+    steps = [*(f"words/{name}" for name in FITTING), "context/attention", *(f"training/{name}" for name in LAYERS)]
+    return [name.replace(" ", "_") for name in steps]
+
+
+def loop_case(name: str) -> None:
+    """Runs of different lengths give the CPU's numbers; in training also its parameters."""
+    from tests.gpu import test_cuda_filled_regions as words
+    from tests.gpu import test_cuda_inner_regions as inner
+    from tests.gpu import test_cuda_inner_training as training
+
+    kind, _, what = name.replace("_", " ").partition("/")
+    if kind == "training":
+        training.both(training.loop(training.LAYERS[what]), [training.fed(n, n) for n in (3, 1, 5, 3)], rtol=1e-4)
+    elif kind == "context":
+        found = inner.job(inner.with_context(inner.attended))
+        for steps in (3, 1, 5, 3):
+            found.run(inner.with_words(steps, steps), rtol=1e-4)
+    else:
+        found = words.job(words.over_words(words.FITTING[what]))
+        for lengths in (*words.SENTENCES, *words.SENTENCES):
+            found.run(words.with_sentences(lengths), rtol=1e-4)
+
+
 def graph_seeds() -> list[str]:
     """The random programs."""
     return [str(seed) for seed in range(SEEDS)]
@@ -167,6 +195,7 @@ PARTS: dict[str, tuple[Callable[[], Sequence[str]], Callable[[str], Any], str]] 
     "training in halves": (lambda: names_in("train"), cases.training_in_halves, "1"),
     "operators in training steps": (cases.step_operators, cases.operator_in_a_step, "1"),
     "images in training steps": (image_cases, image_case, "1"),
+    "steps of loops": (loop_cases, loop_case, "1"),
     "random programs as graphs": (graph_seeds, random_program, "1"),
 }
 """By name: the cases, what runs one, and whether regions are CUDA graphs."""

@@ -11,24 +11,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-import fluidtool
 import fluidtool.fluid as fluid
 from fluidtool.errors import OperatorError
 from fluidtool.fluid import layers as L
 from fluidtool.profiling import machine
 from fluidtool.records import dataclass
 from fluidtool.runtime import training_regions
+from fluidtool.runtime.engines.cuda import moving
 from fluidtool.runtime.partition import Region
 from fluidtool.runtime.plan import Plan
 from fluidtool.runtime.step import Step
 from fluidtool.tensor import CUDAPlace, LoDTensor
 from fluidtool.workflows.engine_use import engine_used
 from tests.cli.support import call_json
-from tests.gpu.cases import tensor
 from tests.gpu.standin import EVENTS
 from tests.networks import decoding
 from tests.runtime.native.test_loops import WIDTH, WORDS, greedy
-from tests.support.golden import corpus, read_arrays, read_json
 
 pytestmark = pytest.mark.usefixtures("cupy")
 Build = Callable[[], Sequence[Any]]
@@ -388,35 +386,166 @@ def test_beams_run_on_the_host_between_regions() -> None:
     assert "region" in found.parts()
 
 
-def sentences(seed: int, count: int) -> LoDTensor:
-    random = np.random.default_rng(seed)
-    lengths = random.integers(2, 7, count)
-    words = random.integers(0, 20, (lengths.sum(), 1)).astype(np.int64)
-    return LoDTensor(words, [[0, *np.cumsum(lengths).tolist()]])
-
-
-def test_lods_that_come_once_leave_regions_between_the_operators_that_read_them() -> None:
-    folder = corpus("models") / "seq2seq_beam"
-    arrays, entries = read_arrays(folder / "golden.npz"), read_json(folder / "case.json")["feeds"]
-    models = [fluidtool.load(folder / "combined", place=place) for place in (fluid.CPUPlace(), CUDAPlace(0))]
-    feed = {entry["name"]: tensor(arrays, f"feed_{n}", entry) for n, entry in enumerate(entries)}
-    for seed in range(5):
-        feed["src_word_id"] = sentences(seed, 3)
-        want = models[0].run(feed)
-        with EVENTS.counted() as counts:
-            found = models[1].run(feed)
-        for name, value in want.items():
-            assert found[name].lod() == value.lod()
-            np.testing.assert_allclose(found[name].numpy(), value.numpy(), rtol=1e-4, atol=1e-6)
-    assert counts["launches"] < 450  # 640 one by one
-
-
 def test_what_is_drawn_in_steps_is_what_the_cpu_draws() -> None:
     def step(state: Any, i: Any) -> Any:
         noise = L.uniform_random_batch_size_like(state, [-1, WIDTH], seed=7)
         return L.fc(state, WIDTH, act="tanh") + noise + L.gaussian_random([3, WIDTH], seed=3)
 
     job(until_fed(step)).run(fed(3))
+
+
+# ---------------------------------------------------------------- inputs that stay
+@dataclass(slots=True)
+class Copies:
+    """How many arrays were copied to where graphs read them, and how many came."""
+
+    copied: int = 0
+    given: int = 0
+
+
+@pytest.fixture
+def copies(monkeypatch: pytest.MonkeyPatch) -> Copies:
+    """Counts those of all regions."""
+    found, take = Copies(), moving.Inputs.take
+
+    def counted(self: Any, given: Sequence[Any], run: object = None) -> None:
+        last = [each() for each in self._last] if run is not None and run is self._run else [None] * len(given)
+        found.given += len(given)
+        found.copied += sum(there is not array for there, array in zip(last, given, strict=True))
+        take(self, given, run)
+
+    monkeypatch.setattr(moving.Inputs, "take", counted)
+    return found
+
+
+def with_context(step: Callable[[Any, Any, Any], Any]) -> Build:
+    """Steps that read `context`, which is fed and that an encoder goes over."""
+
+    def build() -> list[Any]:
+        encoded = L.fc(L.data("context", [7, WIDTH]), WIDTH, num_flatten_dims=2, act="tanh")
+        return until_fed(lambda state, i: step(state, i, encoded))()  # type: ignore[return-value]
+
+    return build
+
+
+def attended(state: Any, i: Any, encoded: Any) -> Any:
+    asked = L.unsqueeze(L.fc(state, WIDTH), [1])
+    weights = L.softmax(L.matmul(asked, encoded, transpose_y=True))
+    return L.fc([state, L.squeeze(L.matmul(weights, encoded), [1])], WIDTH, act="tanh")
+
+
+def with_words(steps: int, seed: int = 0) -> dict[str, Any]:
+    return {**fed(steps, seed), "context": numbers(seed + 50, 3, 7, WIDTH)}
+
+
+def test_what_an_encoder_left_is_copied_once(copies: Copies) -> None:
+    found = job(with_context(attended))
+    for seed in range(3):
+        found.run(with_words(8, seed))
+    before = copies.copied, copies.given
+    found.run(with_words(8, seed=9))
+    outside, steps = 2, 8
+    assert copies.given - before[1] == outside + 2 * steps
+    assert copies.copied - before[0] == outside + 1 + steps
+
+
+def test_a_step_with_a_large_context_is_as_many_launches_as_one_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(moving, "MOST", 3 * 7 * WIDTH - 1)
+    assert per_step(job(with_context(attended)), with_words(2), with_words(12), 10) == [3, 0]
+
+
+def test_an_input_that_changes_in_the_loop_is_copied_in_every_step(copies: Copies) -> None:
+    def build() -> list[Any]:
+        seen = L.scale(L.data("context", [WIDTH]), 1.0)
+
+        def step(state: Any, i: Any) -> Any:
+            after = L.fc([state, seen], WIDTH, act="tanh")
+            L.assign(seen * 0.5, seen)
+            return after
+
+        return until_fed(step)()  # type: ignore[return-value]
+
+    found = job(build)
+    for seed in range(3):
+        copies.copied = copies.given = 0
+        found.run({**with_words(6, seed), "context": numbers(seed, 3, WIDTH)})
+    assert copies.copied == copies.given
+
+
+def test_an_input_that_changes_in_one_step_is_copied_again_there() -> None:
+    def build() -> list[Any]:
+        seen, three = L.scale(L.data("context", [WIDTH]), 1.0), L.fill_constant([1], "int64", 3)
+
+        def step(state: Any, i: Any) -> Any:
+            L.assign(L.cond(L.equal(i, three), lambda: seen * 2.0, lambda: seen), seen)
+            return L.fc([state, seen], WIDTH, act="tanh")
+
+        return until_fed(step)()  # type: ignore[return-value]
+
+    found = job(build)
+    for steps in (3, 4, 7, 7):
+        found.run({**with_words(steps, steps), "context": numbers(steps, 3, WIDTH)})
+
+
+def test_a_loop_that_is_entered_twice_reads_other_values() -> None:
+    def build() -> list[Any]:
+        """The context changes between two entries of the inner loop, which leave it alone."""
+        state, i = L.scale(L.data("start", [WIDTH]), 1.0), L.zeros([1], "int64")
+        n, seen = L.data("n", [1], dtype="int64", append_batch_size=False), L.scale(L.data("context", [WIDTH]), 1.0)
+        more = L.less_than(i, n)
+        outer = L.While(more)
+        with outer.block():
+            j, three = L.fill_constant([1], "int64", 0), L.fill_constant([1], "int64", 3)
+            again = L.less_than(j, three)
+            inner = L.While(again)
+            with inner.block():
+                L.assign(L.fc([state, seen], WIDTH, act="tanh"), state)
+                L.increment(j, 1, in_place=True)
+                L.less_than(j, three, cond=again)
+            L.assign(L.fc(seen, WIDTH, act="tanh"), seen)
+            L.increment(i, 1, in_place=True)
+            L.less_than(i, n, cond=more)
+        return [state, seen]
+
+    found = job(build)
+    for steps in (2, 5):
+        found.run({**fed(steps), "context": numbers(steps, 3, WIDTH)})
+
+
+def beside_fed(after_step: Callable[[Any], object]) -> Build:
+    """Steps that read what is fed as it is; `after_step` is given the state behind each."""
+
+    def build() -> list[Any]:
+        seen = L.data("context", [WIDTH])
+
+        def step(state: Any, i: Any) -> Any:
+            after = L.fc([state, seen], WIDTH, act="tanh")
+            after_step(after)
+            return after
+
+        return until_fed(step)()[:1]  # type: ignore[return-value]
+
+    return build
+
+
+def test_what_a_script_changes_where_it_is_is_read_by_the_next_run(cupy: Any) -> None:
+    found, there = job(beside_fed(lambda state: None)), cupy.asarray(numbers(1, 3, WIDTH))
+    for _ in range(3):
+        found.run({**fed(4), "context": LoDTensor(there)})
+        there += 1.0
+
+
+def test_what_a_function_changes_where_it_is_is_read_by_the_next_step(cupy: Any) -> None:
+    there: list[Any] = []
+
+    def change(_: Any) -> None:
+        there[-1][...] = there[-1] * 0.5
+
+    found, results = job(beside_fed(lambda state: L.py_func(change, state, None))), []
+    for executor, scope, array in zip(found.executors, found.scopes, (np.asarray, cupy.asarray), strict=True):
+        there.append(array(numbers(1, 3, WIDTH)))
+        results += executor.run(found.main, {**fed(5), "context": there[-1]}, found.fetched, scope=scope)
+    np.testing.assert_allclose(results[1], results[0], rtol=2e-5, atol=1e-6)
 
 
 # ---------------------------------------------------------------- loops that could have been unrolled
@@ -494,7 +623,7 @@ def test_who_looks_at_every_step_sees_operators() -> None:
     assert seen == 2 * ["increment", "less_than", "mul", "elementwise_add", "tanh", "assign"]
 
 
-def test_a_program_that_is_trained_keeps_its_operators() -> None:
+def test_small_steps_of_a_program_that_is_trained_keep_their_operators() -> None:
     def build() -> list[Any]:
         state, i = L.fc(L.data("start", [WIDTH]), WIDTH), L.zeros([1], "int64")
         n = L.data("n", [1], dtype="int64", append_batch_size=False)
@@ -511,5 +640,5 @@ def test_a_program_that_is_trained_keeps_its_operators() -> None:
 
     found = job(build)
     found.executors[1].run(found.main, fed(2), found.fetched, scope=found.scopes[1])
-    assert found.plan.numbers is None
+    assert found.plan.numbers
     assert all(isinstance(part, Step) for part in found.plan.block(1).work)

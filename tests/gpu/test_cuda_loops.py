@@ -138,7 +138,7 @@ def test_another_number_of_steps_is_another_graph() -> None:
         return loss_of(rnn())
 
     job = both(build, [given(seed, times) for seed, times in enumerate([2, 4, 2, 1, 4])])
-    assert is_one_graph(job) and len(job.region()._kept) == 3
+    assert is_one_graph(job) and len(job.region()._memo.compiled) == 3
 
 
 def test_a_weight_of_all_steps_has_one_product_for_its_gradient(compiled: list[CudaStep]) -> None:
@@ -181,7 +181,7 @@ def test_other_lengths_are_another_graph(compiled: list[CudaStep]) -> None:
     job = both(
         decoder(NEXT_STATES["attention"]), [sentences(n, READ[::-1], each) for n, each in enumerate(lengths)], rtol=1e-4
     )
-    assert is_one_graph(job) and len(job.region()._kept) == 3 and len(compiled) == 4
+    assert is_one_graph(job) and len(job.region()._memo.compiled) == 3 and len(compiled) == 4
 
 
 def test_a_state_without_a_gradient_of_its_own_begins_with_zeros() -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from sys import getrefcount
 from typing import Any
 
 import numpy as np
 import pytest
 
 from fluidtool.runtime.engines.cuda import moving
-from fluidtool.runtime.engines.cuda.moving import Mover, source
+from fluidtool.runtime.engines.cuda.moving import Inputs, Mover, source
 from fluidtool.runtime.engines.registry import device_for
 from fluidtool.tensor import CUDAPlace
 from tests.gpu.nvrtc import ABSENT, faults, nvrtc
@@ -36,6 +37,73 @@ def test_small_arrays_are_copied_at_once(cupy: Any) -> None:
 
 def test_one_array_is_copied_as_ever(cupy: Any) -> None:
     assert moved(cupy, [array(cupy, 3, 5)]) == 1
+
+
+class Taken:
+    """The inputs of a graph that are given arrays; how many of them were copied."""
+
+    def __init__(self, cupy: Any, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        mover = Mover(device_for(CUDAPlace(0)))
+        self._copied: list[Any] = []
+        monkeypatch.setattr(mover, "copy", lambda pairs, copy=mover.copy: (self._copied.extend(pairs), copy(pairs)))
+        self._there = [cupy.zeros(4, np.float32) for _ in range(count)]
+        self._inputs = Inputs(mover, self._there)
+
+    def count(self, given: list[Any], run: object = None) -> int:
+        self._copied.clear()
+        self._inputs.take(given, run)
+        for there, want in zip(self._there, given, strict=True):
+            np.testing.assert_array_equal(there.get(), want.get())
+        return len(self._copied)
+
+
+def test_an_array_that_comes_again_in_a_run_is_copied_once(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken, run, kept = Taken(cupy, 2, monkeypatch), object(), array(cupy, 4)
+    assert [taken.count([kept, array(cupy, 4, seed=seed)], run) for seed in range(3)] == [2, 1, 1]
+
+
+def test_another_array_with_the_same_numbers_is_copied(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken, run = Taken(cupy, 1, monkeypatch), object()
+    assert [taken.count([array(cupy, 4)], run) for _ in range(3)] == [1, 1, 1]
+
+
+def test_arrays_that_change_places_are_copied(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken, run, one, other = Taken(cupy, 2, monkeypatch), object(), array(cupy, 4), array(cupy, 4, seed=1)
+    assert [taken.count(given, run) for given in ([one, other], [other, one], [other, one])] == [2, 2, 0]
+
+
+def test_an_array_that_was_changed_between_runs_is_copied(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken, kept = Taken(cupy, 1, monkeypatch), array(cupy, 4)
+    for _ in range(2):
+        assert taken.count([kept], object()) == 1
+        kept += 1.0
+
+
+def test_without_a_run_every_array_is_copied(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken, kept, run = Taken(cupy, 1, monkeypatch), array(cupy, 4), object()
+    assert [taken.count([kept], each) for each in (None, None, run, run, None, run)] == [1, 1, 1, 0, 1, 1]
+
+
+def test_after_a_copy_that_failed_everything_is_copied(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken, kept, run = Taken(cupy, 2, monkeypatch), array(cupy, 4), object()
+    taken.count([kept, array(cupy, 4)], run)
+    with pytest.raises(ValueError, match="shape"):
+        taken.count([kept, array(cupy, 5)], run)
+    assert taken.count([kept, array(cupy, 4)], run) == 2
+
+
+def test_numbers_without_axes_are_copied(cupy: Any) -> None:
+    there = cupy.zeros((), np.float32)
+    Inputs(Mover(device_for(CUDAPlace(0))), [there]).take([cupy.asarray(np.float32(3.0))])
+    assert there.get() == 3
+
+
+def test_inputs_keep_no_array(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken, given = Taken(cupy, 1, monkeypatch), array(cupy, 4)
+    before = getrefcount(given)
+    taken.count([given], object())
+    taken._copied.clear()
+    assert getrefcount(given) == before
 
 
 def test_large_arrays_and_those_that_are_turned_are_copied_alone(cupy: Any) -> None:

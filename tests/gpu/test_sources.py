@@ -28,6 +28,11 @@ from tests.gpu.test_cuda_channels import volumes as first_layers_of_volumes
 from tests.gpu.test_cuda_class_losses import loss_of as class_loss
 from tests.gpu.test_cuda_class_losses import smoothed
 from tests.gpu.test_cuda_decoding import tagged
+from tests.gpu.test_cuda_filled_regions import FITTING, over_words, with_sentences
+from tests.gpu.test_cuda_inner_regions import job as job_of_loops
+from tests.gpu.test_cuda_inner_training import LAYERS as STEPS
+from tests.gpu.test_cuda_inner_training import fed as some_steps_of_loops
+from tests.gpu.test_cuda_inner_training import loop
 from tests.gpu.test_cuda_path_losses import Case as PathLoss
 from tests.gpu.test_cuda_ranking import ranked, scores
 from tests.gpu.test_cuda_ranking import read as scores_in
@@ -358,6 +363,20 @@ def test_kernels_of_steps_with_their_products(rows: int, layer: Any, architectur
     on_gpu(net, layer(net, sequences(net, [2] * rows, (4 if layer is lstm else 3) * 264), 264))
     (text,) = generated
     assert "const int k = slice *" in text and faults(text, architecture) == ""
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("name", ["attention", "windows"])
+def test_kernels_that_read_offsets(name: str, architecture: str, generated: list[str]) -> None:
+    found = job_of_loops(over_words(FITTING[name]))
+    found.run(with_sentences([3, 1, 4]))
+    compile_all(generated, architecture)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_kernels_of_steps_that_are_trained(architecture: str, generated: list[str]) -> None:
+    Job(loop(STEPS["gru"]), OPTIMIZERS["adam"]).step(some_steps_of_loops(3))
+    compile_all(generated, architecture)
 
 
 def test_kernels_of_random_programs(generated: list[str]) -> None:

@@ -331,7 +331,7 @@ def test_batches_of_another_size_share_the_parameters() -> None:
         for each in (want, job):
             each.step(batch(rows, rows))
     same(want, job)
-    assert len(job.region()._kept) == 2
+    assert len(job.region()._memo.compiled) == 2
 
 
 def test_gradients_that_are_fetched_are_computed() -> None:

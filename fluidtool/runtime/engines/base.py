@@ -72,9 +72,9 @@ class CompiledRegion(Protocol):
 class MarkingRegion(CompiledRegion, Protocol):
     """A region on a device that marks ids, instead of having them looked at before."""
 
-    def ahead(self, given: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
+    def ahead(self, given: Mapping[str, Any], run: object = None) -> tuple[dict[str, Any], Any]:
         """The outputs, and an array whose last element is 1, once it is computed, if an id is out of range; None if that cannot
-        be. Nobody waits for anything.
+        be. Nobody waits for anything. run: one in which arrays keep their numbers, so that the same array is copied once.
         """
 
 
@@ -94,11 +94,15 @@ class CompiledStep(Protocol):
         """The bytes of its own memory."""
 
     def run(
-        self, given: Mapping[str, Any], generator: Callable[[int], np.random.Generator], on_host: Mapping[str, Any]
+        self,
+        given: Mapping[str, Any],
+        generator: Callable[[int], np.random.Generator],
+        on_host: Mapping[str, Any],
+        run: object = None,
     ) -> dict[str, Any] | None:
         """The outputs, by name, after the states have changed in place; None if an id is out of range: nothing has changed.
 
-        on_host: ids among what is given of which the host has the same array.
+        on_host: ids among what is given of which the host has the same array. run: as of `MarkingRegion.ahead`.
         """
 
     def renewed(self, array: Any) -> Any:

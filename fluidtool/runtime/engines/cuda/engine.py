@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
 from typing import Any
@@ -18,9 +19,10 @@ from fluidtool.runtime.engines.cuda.lowering import HALVES, lower
 from fluidtool.runtime.engines.cuda.region import Constants, CudaRegion, Libraries, bind
 from fluidtool.runtime.engines.cuda.training.compiled import StepCompiler
 from fluidtool.runtime.engines.cupy.uncompiled import can_compile
+from fluidtool.runtime.graph.filling import Filled, fill_up
 from fluidtool.runtime.graph.importers.quantization import OPERATORS as QUANTIZATION
 from fluidtool.runtime.graph.ir import EngineFaultError
-from fluidtool.runtime.graph.pipeline import import_region, rewritten
+from fluidtool.runtime.graph.pipeline import ImportedRegion, import_region, rewritten
 from fluidtool.runtime.graph.spec import RegionSpec
 
 SWITCH = "FLUIDTOOL_CUDA"
@@ -63,20 +65,30 @@ class CudaEngine:
     def compile(self, spec: RegionSpec, packed: Constants | None = None) -> CudaRegion:
         """Compile a region; raises UnsupportedError if a kernel is missing, OutOfMemoryError."""
         constants = self.packing(tuple(spec.constants.values())) if packed is None else packed
-        hosted = {name: constants.on_host(array) for name, array in spec.constants.items()}
-        try:
-            imported = import_region(replace(spec, constants=hosted, for_gpus=True))
-            imported = replace(imported, graph=rewritten(imported.graph, spec.pooled))
-            lowered = lower(imported.graph, self.libraries, constants.buffers, self.half)
-            first = self.opened.channels_first(lowered)
-            if first:
-                lowered = lower(imported.graph, self.libraries, constants.buffers, first=first)
-        except BUGS as error:
-            if isinstance(error, FluidError):
-                raise
-            types = ", ".join(dict.fromkeys(op.type for op, _ in spec.operators))
-            raise EngineFaultError(f"{types} cannot be compiled: {type(error).__name__}: {error}") from error
-        return bind(imported, tuple(spec.outputs), lowered, constants, self.opened)
+        with naming_bugs(dict.fromkeys(op.type for op, _ in spec.operators)):
+            return self._bound(_imported(spec, constants), spec.outputs, constants, spec.pooled)
+
+    def fill_up(self, spec: RegionSpec, packed: Constants) -> Filled:
+        """A region with its rows filled up; raises UnsupportedError if it has none, or a kernel is missing."""
+        with naming_bugs(dict.fromkeys(op.type for op, _ in spec.operators)):
+            filled = fill_up(_imported(spec, packed), spec.outputs)
+        with self.device.active():
+            return replace(filled, numbers=self.device.array(filled.numbers))
+
+    def compile_filled(self, filled: Filled, outputs: Sequence[str], packed: Constants) -> CudaRegion:
+        """Compile it, for all inputs with the same key; raises UnsupportedError, OutOfMemoryError."""
+        with naming_bugs(dict.fromkeys(node.kind for node in filled.imported.graph.nodes)):
+            return self._bound(filled.imported, outputs, packed)
+
+    def _bound(
+        self, imported: ImportedRegion, outputs: Sequence[str], constants: Constants, pooled: Collection[str] = ()
+    ) -> CudaRegion:
+        imported = replace(imported, graph=rewritten(imported.graph, pooled))
+        lowered = lower(imported.graph, self.libraries, constants.buffers, self.half)
+        first = self.opened.channels_first(lowered)
+        if first:
+            lowered = lower(imported.graph, self.libraries, constants.buffers, first=first)
+        return bind(imported, tuple(outputs), lowered, constants, self.opened)
 
     @property
     def half(self) -> str:
@@ -105,6 +117,22 @@ class CudaEngine:
     def add_rows(self, total: Any, rows: Any, values: Any) -> bool:
         """The device adds."""
         return False
+
+
+def _imported(spec: RegionSpec, constants: Constants) -> ImportedRegion:
+    hosted = {name: constants.on_host(array) for name, array in spec.constants.items()}
+    return import_region(replace(spec, constants=hosted, for_gpus=True))
+
+
+@contextmanager
+def naming_bugs(what: Iterable[str]) -> Iterator[None]:
+    """Turns errors that only bugs raise into one that says what cannot be compiled."""
+    try:
+        yield
+    except BUGS as error:
+        if isinstance(error, FluidError):
+            raise
+        raise EngineFaultError(f"{', '.join(what)} cannot be compiled: {type(error).__name__}: {error}") from error
 
 
 def switched_on() -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+from weakref import ref
 
 import numpy as np
 
@@ -48,6 +49,46 @@ class Mover:
         arguments = [each for into, array in pairs for each in (into, array, np.int32(array.size))]
         blocks = -(-sum(array.size for _, array in pairs) // THREADS)
         self._kernels[types]((blocks,), (THREADS,), tuple(arguments))
+
+
+class Inputs:
+    """Where a graph reads its inputs, which may have fewer rows, and which arrays were copied there last.
+
+    One that comes again in the same run needs no copy: operators never write into an array, and training steps, which do, give
+    one that is watched by a weak reference another identity. A weak reference is no array's once its own is gone, and keeps none.
+    """
+
+    def __init__(self, mover: Mover, arrays: Sequence[Any]) -> None:
+        self._mover, self._arrays = mover, arrays
+        self._run: object = None
+        self._last: list[ref[Any]] = []
+        self._rows = list(map(rows_of, arrays))  # that may not be 0
+
+    def take(self, given: Sequence[Any], run: object = None) -> None:
+        """Copy arrays to where the graph reads them; those that lie there already stay, unless `run` is None."""
+        if run is None or run is not self._run:
+            self._last = []
+        last = [each() for each in self._last] or [None] * len(given)
+        self._run = None  # until everything is there
+        self._mover.copy([
+            (self._room(number, rows_of(array)), array)
+            for number, (array, there) in enumerate(zip(given, last, strict=True)) if there is not array
+        ])  # fmt: skip
+        if run is not None:
+            self._run, self._last = run, list(map(ref, given))
+
+    def _room(self, number: int, rows: int) -> Any:
+        """Where an array of so many rows goes. Ids behind them become 0, which is in range."""
+        into, before = self._arrays[number], self._rows[number]
+        if into.dtype == np.int64 and rows < before:
+            into[rows:before] = 0
+        self._rows[number] = rows
+        return into if rows == rows_of(into) else into[:rows]
+
+
+def rows_of(array: Any) -> int:
+    """The size of its first axis; 1 for a number without axes."""
+    return int(array.shape[0]) if array.shape else 1
 
 
 def source(types: Sequence[tuple[str, str]]) -> str:

@@ -39,7 +39,7 @@ from fluidtool.runtime.engines.cuda.cublaslt import CublasLt
 from fluidtool.runtime.engines.cuda.cudnn import Cudnn
 from fluidtool.runtime.engines.cuda.layouts import channels_first
 from fluidtool.runtime.engines.cuda.lowering import Lowered
-from fluidtool.runtime.engines.cuda.moving import Mover
+from fluidtool.runtime.engines.cuda.moving import Inputs, Mover
 from fluidtool.runtime.engines.cuda.plans import Copies
 from fluidtool.runtime.engines.cuda.sources import PRELUDE
 from fluidtool.runtime.graph.bounds import check_bounds
@@ -222,7 +222,7 @@ class CudaRegion:
     names: tuple[str, ...]
     calls: tuple[Call, ...]
     work: Work
-    inputs: list[Any]
+    inputs: Inputs
     outputs: list[Any]
     kept: tuple[Any, ...]  # what library calls know by its address alone
     mover: Mover
@@ -250,14 +250,17 @@ class CudaRegion:
             raise OutsideError("a tag, a class or a length is out of range")
         return results
 
-    def ahead(self, given: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
+    def ahead(self, given: Mapping[str, Any], run: object = None) -> tuple[dict[str, Any], Any]:
         """The outputs, and the array in whose last place is 1 if an id on the GPU is out of range; None if that cannot be.
 
-        The host waits for nothing. Ids that it has are looked at now; raises OperatorError for one out of range.
+        The host waits for nothing. Ids that it has are looked at now; raises OperatorError for one out of range. Inputs that are
+        the same arrays as before in this `run` are not copied again.
         """
-        return self._computed(given, self.work.run)
+        return self._computed(given, self.work.run, run)
 
-    def _computed(self, given: Mapping[str, Any], work: Callable[[], object]) -> tuple[dict[str, Any], Any]:
+    def _computed(
+        self, given: Mapping[str, Any], work: Callable[[], object], run: object = None
+    ) -> tuple[dict[str, Any], Any]:
         is_certain = not self.imported.looks_up_computed
         for bound in self.imported.bounds:
             if all(isinstance(given[name], np.ndarray) for name in (bound.name, bound.lengths) if name):
@@ -265,10 +268,7 @@ class CudaRegion:
             else:
                 is_certain = False
         with self.lock, self.device.active():
-            self.mover.copy([
-                (array, given[value.name])
-                for value, array in zip(self.imported.graph.inputs, self.inputs, strict=True)
-            ])  # fmt: skip
+            self.inputs.take([given[value.name] for value in self.imported.graph.inputs], run)
             work()
             booleans = self.imported.booleans
             types = [
@@ -329,7 +329,8 @@ def bind(
         }
         work = work_of(lowered.calls, lowered.results, arrays, arena, offsets, device, libraries)
     kept = (arena, *fixed.values())
-    parts = (device, imported, names, lowered.calls, work, inputs, outputs, kept, libraries.mover)
+    mover = libraries.mover
+    parts = (device, imported, names, lowered.calls, work, Inputs(mover, inputs), outputs, kept, mover)
     return CudaRegion(*parts, needed, imported.lods, whole)
 
 

@@ -23,15 +23,23 @@ def of_sequences(low: Lowering, offsets: Sequence[int]) -> Buffer:
     return low.constant(np.asarray(offsets, np.int64))
 
 
+def numbers_of(low: Lowering, src: Source, node: Node, name: str) -> str:
+    """A pointer to the offsets, or the rows by number, of a node: constants, or data (graph/filling.py)."""
+    if name in node.attrs:
+        return src.pointer(of_sequences(low, node.attrs[name]))
+    place = low.contiguous(node.inputs[-1])
+    return src.pointer(place.buffer, place.offset + node.attrs["at"])
+
+
 @lowers("pick_rows")
 def _pick_rows(low: Lowering, node: Node) -> None:
     """Rows of the input by number, zeros for -1, `times` of them side by side in each row of the result."""
-    x, rows = node.inputs[0], low.constant(node.attrs["rows"])
+    x = node.inputs[0]
     width = prod(x.shape[1:])
     place, out = low.contiguous(x), low.new(node.output)
     src, count = Source(low), prod(node.output.shape)
     at = src.thread(count)
-    row = src.whole(f"(int){src.pointer(rows)}[{at} / {width}]")
+    row = src.whole(f"(int){numbers_of(low, src, node, 'rows')}[{at} / {width}]")
     text = (
         f"out[{at}] = {row} < 0 ? 0.0f : {src.pointer(place.buffer, place.offset)}[{row} * {width} + {at} % {width}];"
     )
@@ -53,7 +61,7 @@ def _sequence_pool(low: Lowering, node: Node) -> None:
     x, attrs, width = node.inputs[0], node.attrs, prod(node.output.shape[1:])
     place, out, count = low.contiguous(x), low.new(node.output), prod(node.output.shape)
     src = Source(low)
-    at, bounds = src.thread(count), src.pointer(of_sequences(low, attrs["offsets"]))
+    at, bounds = src.thread(count), numbers_of(low, src, node, "offsets")
     source = src.pointer(place.buffer, place.offset)
     src.lines.append(f"const int begin = (int){bounds}[{at} / {width}], end = (int){bounds}[{at} / {width} + 1];")
     column = src.whole(f"{at} % {width}")
@@ -74,12 +82,16 @@ def _sequence_pool(low: Lowering, node: Node) -> None:
 
 @lowers("sequence_softmax")
 def _sequence_softmax(low: Lowering, node: Node) -> None:
-    x, offsets = node.inputs[0], node.attrs["offsets"]
-    place, out, sequences = low.contiguous(x), low.new(node.output), len(offsets) - 1
-    threads = threads_for(max(int(np.diff(offsets).max()), 1))
+    x, attrs = node.inputs[0], node.attrs
+    place, out = low.contiguous(x), low.new(node.output)
+    if "offsets" in attrs:
+        sequences, longest = len(attrs["offsets"]) - 1, max(int(np.diff(attrs["offsets"]).max()), 1)
+    else:
+        sequences, longest = attrs["sequences"], attrs["longest"]
+    threads = threads_for(longest)
     src = Source(low)
     src.row(threads)
-    bounds, source = src.pointer(of_sequences(low, offsets)), src.pointer(place.buffer, place.offset)
+    bounds, source = numbers_of(low, src, node, "offsets"), src.pointer(place.buffer, place.offset)
     src.lines.append(f"const int begin = (int){bounds}[row], count = (int){bounds}[row + 1] - begin;")
     value = f"const float v = {source}[begin + i];"
     power = f"const float v = expf({source}[begin + i] - most);"

@@ -19,7 +19,7 @@ from fluidtool.ops.context import Device
 from fluidtool.records import dataclass
 from fluidtool.runtime.engines.cuda.arena import lay_out
 from fluidtool.runtime.engines.cuda.calls import BYTES, Buffer, Call, Reduction
-from fluidtool.runtime.engines.cuda.moving import put
+from fluidtool.runtime.engines.cuda.moving import Inputs, Mover
 from fluidtool.runtime.engines.cuda.region import Constants, Libraries, Work, constants_of, too_large, work_of
 from fluidtool.runtime.engines.cuda.training.building import BuiltStep, Draw, Rings
 from fluidtool.runtime.engines.cuda.training.importing import build_step, is_of_loops, may_be_in_step, refusal
@@ -43,27 +43,30 @@ class CudaStep:
     device: Device
     calls: tuple[Call, ...]
     work: Work
-    inputs: Mapping[str, Any]
+    names: tuple[str, ...]  # of the inputs
+    inputs: Inputs
     outputs: Mapping[str, Any]
     lods: Mapping[str, str | Lod]
     shapes: Mapping[str, Shape]
     draws: tuple[Draw, ...]
     drawn: Any  # where each drawing begins
     kept: tuple[Any, ...]  # what library calls know by its address alone
+    mover: Mover
     memory: int
     bounds: tuple[Bound, ...]  # of ids, also of computed ones, for which the host waits
     checks: Work | None  # of those on the GPU
     flags: Any  # which of them are not
     lock: Lock = field(default_factory=locks.lock)  # of its memory
 
-    def run(self, given: Mapping[str, Any], generator: Generators, on_host: Mapping[str, Any]) -> dict[str, Any] | None:
+    def run(
+        self, given: Mapping[str, Any], generator: Generators, on_host: Mapping[str, Any], run: object = None
+    ) -> dict[str, Any] | None:
         """The outputs (fresh arrays), after the states have changed; None, and nothing has changed, if an id is out of range.
 
-        Nobody waits for ids that are `on_host`, too.
+        Nobody waits for ids that are `on_host`, too. Inputs that are the same arrays as before in this `run` are not copied again.
         """
         with self.lock, self.device.active():
-            for name, array in self.inputs.items():
-                put(array, given[name])
+            self.inputs.take([given[name] for name in self.names], run)
             if not self._within_bounds(on_host):
                 return None
             if self.draws:
@@ -71,7 +74,8 @@ class CudaStep:
             self.work.run()
             for ring in dict.fromkeys(call.ring for call in self.calls if isinstance(call, Reduction)):
                 ring.finish("the sums of a training step")
-            return {name: array.copy() for name, array in self.outputs.items()}
+            outputs = list(self.outputs.values())
+            return dict(zip(self.outputs, self.mover.copies(outputs, [each.dtype for each in outputs]), strict=True))
 
     def renewed(self, array: Any) -> Any:
         """Another array of the same memory."""
@@ -196,8 +200,9 @@ class StepCompiler:
             bounds, checks, flags, kept = self._checks(look_before(built, lowered), arrays, constants)
         copied = {value.name: array for value, array in inputs.items() if value not in rows}
         return CudaStep(
-            device, lowered.calls, work, copied, results, built.lods, built.shapes, built.draws, drawn,
-            (arena, *fixed.values(), *owned.values(), *kept), needed, bounds, checks, flags,
+            device, lowered.calls, work, tuple(copied), Inputs(self.opened.mover, list(copied.values())), results, built.lods,
+            built.shapes, built.draws, drawn, (arena, *fixed.values(), *owned.values(), *kept), self.opened.mover, needed, bounds,
+            checks, flags,
         )  # fmt: skip
 
     def _checks(
