@@ -29,6 +29,9 @@ from tests.gpu.test_cuda_class_losses import loss_of as class_loss
 from tests.gpu.test_cuda_class_losses import smoothed
 from tests.gpu.test_cuda_decoding import tagged
 from tests.gpu.test_cuda_path_losses import Case as PathLoss
+from tests.gpu.test_cuda_places import batch as batch_of_places
+from tests.gpu.test_cuda_places import index as places_along_axes
+from tests.gpu.test_cuda_places import picked as picked_places
 from tests.gpu.test_cuda_ranking import ranked, scores
 from tests.gpu.test_cuda_ranking import read as scores_in
 from tests.gpu.test_cuda_recurrent_regions import begun
@@ -310,6 +313,20 @@ def test_kernels_of_whole_numbers(architecture: str, generated: list[str]) -> No
     fluid.Executor(fluid.CPUPlace()).run(startup, scope=scope)
     executor.run(main, places(0), [loss], scope=scope)
     assert "(whole a, whole b)" in "".join(generated)
+    compile_all(generated, architecture)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_kernels_of_places_along_several_axes(architecture: str, generated: list[str]) -> None:
+    net = Net()
+    given = {"X": scores_in(net, scores("numbers", 4, 3, 5)), "Index": net.data(of=places_along_axes(2, 6))}
+    on_gpu(net, net.op("gather_nd", "Out", given))
+    main, startup, loss = picked_places(computed=True)
+    scope, executor = fluid.Scope(), fluid.Executor(CUDAPlace(0))
+    fluid.Executor(fluid.CPUPlace()).run(startup, scope=scope)
+    executor.run(main, batch_of_places(0), [loss], scope=scope)
+    text = "".join(generated)
+    assert "ft_row(p" in text and "scatter_" in text and "% 2 == 1" in text
     compile_all(generated, architecture)
 
 

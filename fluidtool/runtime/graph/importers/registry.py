@@ -18,9 +18,9 @@ FOR_GPUS = frozenset(
     {
         "accuracy", "argsort", "cast", "conv3d_transpose", "crf_decoding", "cross_entropy", "cross_entropy2", "cudnn_lstm",
         "depthwise_conv2d_transpose", "elementwise_floordiv", "elementwise_mod", "equal", "expand", "expand_as", "fill_any_like",
-        "fill_constant", "fill_constant_batch_size_like", "fill_zeros_like", "gather", "greater_equal", "greater_than",
-        "label_smooth", "less_equal", "less_than", "linear_chain_crf", "logical_and", "logical_not", "logical_or", "logical_xor",
-        "lstm_unit", "mean", "not_equal", "one_hot", "one_hot_v2", "pad_constant_like", "reduce_all", "reduce_any",
+        "fill_constant", "fill_constant_batch_size_like", "fill_zeros_like", "gather", "gather_nd", "greater_equal",
+        "greater_than", "label_smooth", "less_equal", "less_than", "linear_chain_crf", "logical_and", "logical_not", "logical_or",
+        "logical_xor", "lstm_unit", "mean", "not_equal", "one_hot", "one_hot_v2", "pad_constant_like", "reduce_all", "reduce_any",
         "sigmoid_cross_entropy_with_logits", "softmax_with_cross_entropy", "warpctc",
     }
 )  # fmt: skip
@@ -64,6 +64,9 @@ class GraphBuilder:
         self.quantizers: dict[Value, Quantizer] = {}  # of activations that were rounded to steps
         self.whole: dict[Value, WholeWeights] = {}  # of weights that were
         self.frames: dict[Value, Value] = {}  # volume -> the same elements as a sequence of images
+        self.places: dict[
+            tuple[Value, Shape], Value
+        ] = {}  # indexes of several axes -> the numbers of the rows that they name
         self.turned: dict[Value, Value] = {}  # images with their channels last <-> the same with their channels first
         self._count = 0
 

@@ -11,7 +11,7 @@ from fluidtool.ir import Operator
 from fluidtool.ir.operator import EMPTY
 from fluidtool.records import dataclass
 from fluidtool.runtime.dependencies import names_used
-from fluidtool.runtime.graph.bounds import COMPUTED, Bound
+from fluidtool.runtime.graph.bounds import ALL, COMPUTED, Bound, Column
 from fluidtool.runtime.graph.importers.elementwise import aligned
 from fluidtool.runtime.graph.importers.registry import IMPORTERS, GraphBuilder, Lod, need
 from fluidtool.runtime.graph.ir import Node, Shape, Value
@@ -188,20 +188,27 @@ class StepBuilder(GraphBuilder):
         return self.values[name].shape
 
     def ids(
-        self, op: Operator, slot: str, rows: int, ignored: int | None = None, lengths: Value | None = None
+        self,
+        op: Operator,
+        slot: str,
+        rows: int,
+        ignored: int | None = None,
+        lengths: Value | None = None,
+        column: Column = ALL,
     ) -> Value:
-        """Whole numbers that must name one of `rows` rows; those of each line beyond its length do not count.
+        """Whole numbers that must name one of `rows` rows; those of a line beyond its length, or of other columns, do not count.
 
         They come from outside, or are computed of what does, apart from lines: a kernel looks at them before the step.
         """
         found = self.get(op, slot, integer=True)
         if self.is_from_outside(found):
-            bound = Bound(self.given_name(found), rows, ignored, "" if lengths is None else self.given_name(lengths))
+            lines = "" if lengths is None else self.given_name(lengths)
+            bound = Bound(self.given_name(found), rows, ignored, lines, column=column)
             if bound not in self.bounds:
                 self.bounds.append(bound)
             return found
         need(lengths is None and self._is_known_before(found), f"{slot} that is computed")
-        check = found, Bound(COMPUTED, rows, ignored)
+        check = found, Bound(COMPUTED, rows, ignored, column=column)
         if check not in self.checked:
             self.checked.append(check)
         return found

@@ -34,9 +34,9 @@ NOW: dict[str, Callable[..., Any]] = {
 BRANCH = "conditional_block"
 MOVED = ("concat", "expand", "expand_as", "slice", "split", "stack")
 BY_IDS = (
-    "lookup_table", "lookup_table_grad", "lookup_table_v2", "lookup_table_v2_grad", "gather", "gather_grad", "one_hot",
-    "one_hot_v2", "cross_entropy", "cross_entropy2", "cross_entropy_grad", "cross_entropy_grad2",
-    "softmax_with_cross_entropy", "softmax_with_cross_entropy_grad",
+    "lookup_table", "lookup_table_grad", "lookup_table_v2", "lookup_table_v2_grad", "gather", "gather_grad",
+    "gather_nd", "gather_nd_grad", "one_hot", "one_hot_v2", "cross_entropy", "cross_entropy2", "cross_entropy_grad",
+    "cross_entropy_grad2", "softmax_with_cross_entropy", "softmax_with_cross_entropy_grad",
 )  # fmt: skip
 """Operators that look up by whole numbers, and their gradients."""
 NUMBERS_OF_STEPS = frozenset({VarType.FP32, VarType.INT64})

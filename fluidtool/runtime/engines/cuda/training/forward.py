@@ -19,7 +19,7 @@ from fluidtool.runtime.graph.importers.elementwise import shape_of_slopes
 from fluidtool.runtime.graph.importers.losses import add_one_hot, labels_of, loss_of, probabilities, soft_loss
 from fluidtool.runtime.graph.importers.reductions import HOW
 from fluidtool.runtime.graph.importers.registry import IMPORTERS, need
-from fluidtool.runtime.graph.importers.rows import add_gather
+from fluidtool.runtime.graph.importers.rows import add_gather, add_gather_nd
 from fluidtool.runtime.graph.importers.transposed import transposed_windows
 from fluidtool.runtime.graph.importers.volumes import windows_of_volumes
 from fluidtool.runtime.graph.ir import Shape, Value
@@ -414,6 +414,11 @@ def _lookup(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
 @imports_step("gather")
 def _gather(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     add_gather(b, op, attrs, b.ids, [])
+
+
+@imports_step("gather_nd")
+def _gather_nd(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    add_gather_nd(b, op, b.ids, [])
 
 
 PLACES = 22  # bits that say where an id of a table stands among the others

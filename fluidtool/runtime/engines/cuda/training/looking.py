@@ -67,6 +67,9 @@ def check(numbers: Sequence[Checked], flags: Pointer) -> Launch:
     for number, each in enumerate(numbers):
         bound, ids = each.bound, src.pointer(each.pointer.buffer, each.pointer.offset)
         others = "" if bound.ignored is None else f" && id != {bound.ignored}ll"
+        column, columns = bound.column
+        if columns > 1:
+            others += f" && i % {columns} == {column}"
         if each.lengths is not None:
             width = 2 * each.count // each.lengths.floats
             others += f" && i % {width} < {src.pointer(each.lengths)}[i / {width}]"

@@ -63,8 +63,8 @@ def _is_of_rows(op: Operator, b: StepBuilder) -> bool:
         return int(op.attr("axis") if op.has_attr("axis") else 0) % len(b.values[op.inputs["X"][0]].shape) != 0
     if op.type == "pad":
         return not any(op.attr("paddings")[:2])
-    if op.type in ("expand", "expand_as"):
-        return b.shape_of(op, "X")[0] == b.values[op.outputs["Out"][0]].shape[0]
+    if op.type in ("expand", "expand_as", "gather_nd"):
+        return b.shape_of(op, "X")[:1] == b.values[op.outputs["Out"][0]].shape[:1]
     return op.type.startswith("reduce_") and not op.type.endswith("_grad") and _keeps_rows(op, b)
 
 
