@@ -118,7 +118,7 @@ def test_casts_to_and_from_32_bits(given: int) -> None:
 
 
 @pytest.mark.parametrize("make", ["scale", "cast", "reshape"])
-def test_numbers_of_32_bits_that_leave_are_left_to_the_operator(make: str) -> None:
+def test_numbers_of_32_bits_leave_as_such(make: str) -> None:
     net = Net()
     x = net.data(of=SHORT)
     found = {
@@ -126,7 +126,7 @@ def test_numbers_of_32_bits_that_leave_are_left_to_the_operator(make: str) -> No
         "cast": lambda: cast(net, net.data(of=WHOLE), INT32, INT64),
         "reshape": lambda: net.op("reshape2", "Out", {"X": x}, "XShape", shape=[-1, 1]),
     }[make]()
-    left(net, "whole numbers of 32 bits that leave the region", found, worth(net))
+    same(net, found, worth(net))
 
 
 # ---------------------------------------------------------------- moves
@@ -204,7 +204,14 @@ def test_division_by_a_filled_constant() -> None:
 def test_a_constant_that_stays_on_the_host_is_left_to_the_operator() -> None:
     net = Net()
     found = net.op("fill_constant", "Out", {}, shape=[2, 3], dtype=FP32, value=2.5, force_cpu=True)
-    left(net, "a constant that stays on the host", net.op("elementwise_add", "Out", {"X": worth(net), "Y": found}))
+    total = net.op("elementwise_add", "Out", {"X": worth(net), "Y": found})
+    left(net, "a constant that stays on the host", total, net.op("where_index", "Out", {"Condition": found}))
+
+
+def test_a_constant_that_the_host_makes_but_does_not_read_is_part_of_the_region() -> None:
+    net = Net()
+    found = net.op("fill_constant", "Out", {}, shape=[2, 3], dtype=FP32, value=2.5, force_cpu=True)
+    same(net, net.op("elementwise_add", "Out", {"X": worth(net), "Y": found}))
 
 
 # ---------------------------------------------------------------- computed ids

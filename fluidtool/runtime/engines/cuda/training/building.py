@@ -7,6 +7,8 @@ from dataclasses import field
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from fluidtool.ir import Operator
 from fluidtool.ir.operator import EMPTY
 from fluidtool.records import dataclass
@@ -119,7 +121,7 @@ class Item:
 Items = tuple[Item | None, ...]  # an array of tensors
 Meanings = Mapping[str, Mapping[str, Any]]  # what names stand for, by the table of the builder that says so
 BY_NAME = (
-    "values", "origins", "shapes", "rows", "peaks", "packed", "masks", "conditions", "arrays", "tables", "numbers", "loops",
+    "values", "origins", "shapes", "rows", "peaks", "packed", "masks", "conditions", "arrays", "tables", "loops",
 )  # fmt: skip
 """The tables of a builder by the names of variables."""
 
@@ -130,8 +132,8 @@ class StepBuilder(GraphBuilder):
     states: values of persistable variables, by name. stores: what they become at the end. shapes: of variables that only
     stand for a shape (XShape). rows: gradients of tables that are rows. peaks, packed: what layers of sequences leave for
     their gradients, by the names of variables that stand for it. origins: for each name with a LoD, the input whose LoD it
-    is, or the LoD; known: the LoDs of inputs, if the step is for these only. arrays, tables, numbers: arrays of tensors, rank
-    tables, whole numbers and booleans that are known now. loops: what each step of a loop has left, by its variable of scopes.
+    is, or the LoD; known: the LoDs of inputs, if the step is for these only. arrays, tables: arrays of tensors, rank tables.
+    loops: what each step of a loop has left, by its variable of scopes.
     """
 
     def __init__(self, states: Mapping[str, Value], rings: Rings | None = None) -> None:
@@ -157,10 +159,10 @@ class StepBuilder(GraphBuilder):
         self.known: Mapping[str, Lod] = {}
         self.arrays: dict[str, Items] = {}
         self.tables: dict[str, LoDRankTable] = {}
-        self.numbers: dict[str, int] = {}
         self.loops: dict[str, Sequence[Meanings]] = {}
         self.unrolled = 0  # operators of loops that have been imported
         self.stacks: dict[Any, Any] = {}  # runs of stacked recurrent layers, by what they read
+        self.filled: dict[Value | None, float] = {}  # single numbers that are constants
         self.operators: frozenset[int] = frozenset()  # the ids of all operators of the step
 
     def ring(self, op: Operator) -> Any:
@@ -181,11 +183,7 @@ class StepBuilder(GraphBuilder):
 
     def shape_of(self, op: Operator, slot: str) -> Shape:
         """The shape of an input, which may be no more than that."""
-        name = op.inputs[slot][0]
-        if name in self.shapes:
-            return self.shapes[name]
-        need(name in self.values, f"{name} has no value")
-        return self.values[name].shape
+        return self.shape_of_name(op.inputs[slot][0])
 
     def ids(
         self,
@@ -233,6 +231,34 @@ class StepBuilder(GraphBuilder):
         value = self.get(op, slot)
         need(prod(value.shape) == 1, f"{slot} of more than one number")
         return value
+
+    def constant_of(self, name: str) -> Any:
+        """The array of a constant; of floats that are a formula, if it is a single number."""
+        value = self.values.get(name)
+        if value in self.filled:
+            return np.array([self.filled[value]], np.float32)
+        return super().constant_of(name)
+
+    def shape_of_name(self, name: str) -> Shape:
+        """The shape of what a name stands for, which may be no more than that."""
+        return self.shapes[name] if name in self.shapes else super().shape_of_name(name)
+
+    def known_number(self, name: str) -> int | None:
+        """A single whole number or boolean that is known when the step is built; None for any other value."""
+        value = self.conditions.get(name) or self.values.get(name)
+        if value is None or value.array is None or value.shape != (1,):
+            return None
+        return int(value.array[0]) if value.integer or name in self.conditions else None
+
+    def let_number(self, name: str, number: int) -> None:
+        """Let a name stand for a whole number."""
+        self.forget([name])
+        self.values[name] = Value(name, (1,), np.array([number], np.int64), integer=True)
+
+    def let_boolean(self, name: str, holds: bool) -> None:
+        """Let a name stand for a boolean."""
+        self.forget([name])
+        self.conditions[name] = Value(name, (1,), np.array([holds], np.float32))
 
     def state(self, op: Operator, slot: str, into: str) -> Value:
         """A state that an update changes in place: the same variable as its output."""
@@ -399,7 +425,7 @@ class BuiltStep:
     """A training step as a graph: its values by name, what it changes, draws and checks.
 
     lods: for each result that has one, the input whose LoD it is, or the LoD. shapes: results that are no more than a shape.
-    checked: whole numbers that are computed, and their bounds.
+    checked: whole numbers that are computed, and their bounds. types: of results that have another one outside.
     """
 
     nodes: tuple[Node, ...]
@@ -413,3 +439,4 @@ class BuiltStep:
     reductions: tuple[Value, ...] = ()
     shapes: Mapping[str, Shape] = field(default_factory=dict)
     checked: tuple[tuple[Value, Bound], ...] = ()
+    types: Mapping[str, Any] = field(default_factory=dict)

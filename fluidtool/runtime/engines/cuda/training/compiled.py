@@ -19,7 +19,7 @@ from fluidtool.ops.context import Device
 from fluidtool.records import dataclass
 from fluidtool.runtime.engines.cuda.arena import lay_out
 from fluidtool.runtime.engines.cuda.calls import BYTES, Buffer, Call, Reduction
-from fluidtool.runtime.engines.cuda.moving import put
+from fluidtool.runtime.engines.cuda.moving import Mover
 from fluidtool.runtime.engines.cuda.region import Constants, Libraries, Work, constants_of, too_large, work_of
 from fluidtool.runtime.engines.cuda.training.building import BuiltStep, Draw, Rings
 from fluidtool.runtime.engines.cuda.training.importing import build_step, is_of_loops, may_be_in_step, refusal
@@ -45,6 +45,8 @@ class CudaStep:
     work: Work
     inputs: Mapping[str, Any]
     outputs: Mapping[str, Any]
+    types: Mapping[str, Any]  # of outputs that have another one outside
+    mover: Mover
     lods: Mapping[str, str | Lod]
     shapes: Mapping[str, Shape]
     draws: tuple[Draw, ...]
@@ -62,8 +64,7 @@ class CudaStep:
         Nobody waits for ids that are `on_host`, too.
         """
         with self.lock, self.device.active():
-            for name, array in self.inputs.items():
-                put(array, given[name])
+            self.mover.copy([(array, given[name]) for name, array in self.inputs.items()])
             if not self._within_bounds(on_host):
                 return None
             if self.draws:
@@ -71,7 +72,8 @@ class CudaStep:
             self.work.run()
             for ring in dict.fromkeys(call.ring for call in self.calls if isinstance(call, Reduction)):
                 ring.finish("the sums of a training step")
-            return {name: array.copy() for name, array in self.outputs.items()}
+            types = [self.types.get(name, array.dtype) for name, array in self.outputs.items()]
+            return dict(zip(self.outputs, self.mover.copies([*self.outputs.values()], types), strict=True))
 
     def renewed(self, array: Any) -> Any:
         """Another array of the same memory."""
@@ -196,7 +198,8 @@ class StepCompiler:
             bounds, checks, flags, kept = self._checks(look_before(built, lowered), arrays, constants)
         copied = {value.name: array for value, array in inputs.items() if value not in rows}
         return CudaStep(
-            device, lowered.calls, work, copied, results, built.lods, built.shapes, built.draws, drawn,
+            device, lowered.calls, work, copied, results, built.types, self.opened.mover, built.lods, built.shapes,
+            built.draws, drawn,
             (arena, *fixed.values(), *owned.values(), *kept), needed, bounds, checks, flags,
         )  # fmt: skip
 

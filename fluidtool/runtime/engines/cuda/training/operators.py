@@ -12,6 +12,7 @@ from fluidtool.runtime.engines.cuda.training.building import STEP_IMPORTERS, Ste
 from fluidtool.runtime.engines.cuda.training.sequences import OWN_LODS, reads_lods
 from fluidtool.runtime.engines.cuda.training.unrolling import OF_LOOPS
 from fluidtool.runtime.graph.importers.formats import channels_first
+from fluidtool.runtime.graph.importers.grids import fold
 
 LODS = {
     "cross_entropy2": (("X", "XShape"),),
@@ -27,7 +28,8 @@ def import_operator(b: StepBuilder, op: Operator, attrs: Mapping[str, Any]) -> N
     if reads_lods(op.type):
         b.lods.update({name: b.lod(name) for name in op.input_arg_names})
     with channels_first(b, op, dict(attrs)) as settled:
-        STEP_IMPORTERS[op.type](b, op, settled)
+        if not fold(b, op, settled):
+            STEP_IMPORTERS[op.type](b, op, settled)
     if op.type not in OF_LOOPS:
         _pass_lods_on(b, op)
 
