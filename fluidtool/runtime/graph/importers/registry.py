@@ -10,6 +10,7 @@ import numpy as np
 
 from fluidtool.ir import Operator
 from fluidtool.ir.operator import EMPTY
+from fluidtool.runtime.graph.bounds import COMPUTED, Bound
 from fluidtool.runtime.graph.ir import NONE, Activation, Node, Shape, UnsupportedError, Value
 from fluidtool.runtime.graph.quantization import Quantizer, RoundedWeights, WholeWeights
 
@@ -154,6 +155,16 @@ class GraphBuilder:
         out = Value(f"{kind} {self._count}", tuple(int(size) for size in shape))
         self.nodes.append(Node(kind, list(inputs), out, attrs))
         return out
+
+    def whole_node(self, kind: str, inputs: Sequence[Value], shape: Sequence[int], **attrs: Any) -> Value:
+        """Whole numbers without a name in the program."""
+        out = Value(f"{kind} {len(self.nodes)}", tuple(int(size) for size in shape), integer=True)
+        self.nodes.append(Node(kind, list(inputs), out, attrs))
+        return out
+
+    def divisor(self, value: Value) -> tuple[Value, tuple[Bound, ...]]:
+        """Whole numbers that divide others, and what the kernel that divides by them must mark: zeros, by which it does not."""
+        return value, (Bound(COMPUTED, 0),)
 
     def add(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from math import prod
 from string import ascii_lowercase
 from typing import Any
@@ -104,9 +104,9 @@ def named_rows(r: GraphBuilder, op: Operator, whole: Shape, ids: Ids) -> Value:
     for number, size in enumerate(sizes):
         ids(op, "Index", size, column=(number, depth))
     if (index, sizes) not in r.places:
-        lines = _made(r, "view", [index], (count, depth))
+        lines = r.whole_node("view", [index], (count, depth))
         columns = [
-            _made(r, "slice", [lines], (count,), starts=[0, number], sizes=[count, 1]) for number in range(depth)
+            r.whole_node("slice", [lines], (count,), starts=[0, number], sizes=[count, 1]) for number in range(depth)
         ]
         names = ascii_lowercase[:depth]
         outside = " || ".join(f"{name} < 0 || {name} >= {size}" for name, size in zip(names, sizes, strict=True))
@@ -114,12 +114,5 @@ def named_rows(r: GraphBuilder, op: Operator, whole: Shape, ids: Ids) -> Value:
         for name, size in zip(names[1:], sizes[1:], strict=True):
             row = f"({row}) * {size} + {name}"
         text = f"({outside} ? -1 : {row})"
-        r.places[index, sizes] = _made(r, "whole", columns, (count,), text=text, shapes=((count,),) * depth)
+        r.places[index, sizes] = r.whole_node("whole", columns, (count,), text=text, shapes=((count,),) * depth)
     return r.places[index, sizes]
-
-
-def _made(r: GraphBuilder, kind: str, inputs: Sequence[Value], shape: Shape, **node_attrs: Any) -> Value:
-    """Whole numbers without a name in the program."""
-    out = Value(f"{kind} {len(r.nodes)}", shape, integer=True)
-    r.nodes.append(Node(kind, inputs, out, node_attrs))
-    return out

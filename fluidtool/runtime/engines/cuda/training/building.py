@@ -211,6 +211,16 @@ class StepBuilder(GraphBuilder):
             self.checked.append(check)
         return found
 
+    def divisor(self, value: Value) -> tuple[Value, tuple[Bound, ...]]:
+        """Whole numbers that divide others: zeros are found before the step, as ids out of range are."""
+        shapes, found = (
+            (value.shape,),
+            self.whole_node("whole", [value], value.shape, text="(a == 0 ? -1 : 0)", shapes=(value.shape,)),
+        )
+        need(self._is_known_before(found), "a divisor that depends on floats, or on what the step changes")
+        self.checked.append((found, Bound(COMPUTED, 1)))
+        return self.whole_node("whole", [value, found], value.shape, text="(b < 0 ? 1 : a)", shapes=shapes * 2), ()
+
     def _is_known_before(self, value: Value) -> bool:
         """Whether whole numbers are computed by few operations of what comes from outside, and is no state."""
         made, own = {node.output: node for node in self.nodes}, set(self.states.values())
