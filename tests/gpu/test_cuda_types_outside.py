@@ -37,11 +37,11 @@ def typed(net: Net, name: str, type: VarType) -> str:
     return name
 
 
-def stepped(net: Net, *names: str) -> None:
+def stepped(net: Net, *names: str, rtol: float = 0.0) -> None:
     """The results of a step are numpy's; a gradient makes the program one that is trained."""
     x, grad = net.data(2, 3), net.data(2, 3)
     y = net.op("relu", "Out", {"X": x})
-    in_a_step(net, *names, net.op("relu_grad", "X@GRAD", {"X": x, "Out": y, "Out@GRAD": grad}))
+    in_a_step(net, *names, net.op("relu_grad", "X@GRAD", {"X": x, "Out": y, "Out@GRAD": grad}), rtol=rtol)
 
 
 @pytest.mark.parametrize("wanted", [INT32, INT64, BOOL])

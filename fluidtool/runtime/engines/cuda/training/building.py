@@ -22,8 +22,10 @@ from fluidtool.tensor import LoDRankTable
 Rings = Callable[[Operator], Any]
 Importer = Callable[["StepBuilder", Operator, Mapping[str, Any]], None]
 STEP_IMPORTERS: dict[str, Importer] = {}
-BEFORE = frozenset({"view", "transpose", "slice", "concat", "stack", "tile", "whole", "converted", "compared"})
-"""Nodes of ids that are computed once more before the step, to be looked at."""
+BEFORE = frozenset(
+    {"view", "transpose", "slice", "concat", "stack", "tile", "whole", "converted", "compared", "yolo_truths"}
+)
+"""Nodes of ids, and of places of boxes, that are computed once more before the step, to be looked at."""
 TERMS = 8  # of a sum, that one formula adds to what came before
 
 
@@ -205,11 +207,15 @@ class StepBuilder(GraphBuilder):
             if bound not in self.bounds:
                 self.bounds.append(bound)
             return found
-        need(lengths is None and self._is_known_before(found), f"{slot} that is computed")
-        check = found, Bound(COMPUTED, rows, ignored, column=column)
-        if check not in self.checked:
-            self.checked.append(check)
+        need(lengths is None, f"{slot} that is computed")
+        self.check_before(found, Bound(COMPUTED, rows, ignored, column=column), f"{slot} that is computed")
         return found
+
+    def check_before(self, value: Value, bound: Bound, why: str) -> None:
+        """Look at whole numbers before the step; refused, for this reason, if they are not known then."""
+        need(self._is_known_before(value), why)
+        if (value, bound) not in self.checked:
+            self.checked.append((value, bound))
 
     def divisor(self, value: Value) -> tuple[Value, tuple[Bound, ...]]:
         """Whole numbers that divide others: zeros are found before the step, as ids out of range are."""
@@ -217,8 +223,7 @@ class StepBuilder(GraphBuilder):
             (value.shape,),
             self.whole_node("whole", [value], value.shape, text="(a == 0 ? -1 : 0)", shapes=(value.shape,)),
         )
-        need(self._is_known_before(found), "a divisor that depends on floats, or on what the step changes")
-        self.checked.append((found, Bound(COMPUTED, 1)))
+        self.check_before(found, Bound(COMPUTED, 1), "a divisor that depends on floats, or on what the step changes")
         return self.whole_node("whole", [value, found], value.shape, text="(b < 0 ? 1 : a)", shapes=shapes * 2), ()
 
     def _is_known_before(self, value: Value) -> bool:

@@ -40,8 +40,8 @@ SHAPED = ("reshape2", "transpose2", "squeeze2", "unsqueeze2", "flatten2", "resha
 RANKING = ("arg_max", "arg_min", "top_k", "top_k_v2", "argsort", "accuracy")
 """The same for those whose results, or what they read, are whole numbers."""
 CONSTANTS = ("assign_value", "eye", "linspace", "range", "shape", "size")
-GRIDS = ("prior_box", "density_prior_box", "anchor_generator")
-"""The same for what depends on shapes, attributes and constants alone."""
+BOXES = ("prior_box", "density_prior_box", "anchor_generator", "yolo_box", "box_coder")
+"""The same for what depends on shapes, attributes and constants alone, and for boxes, which have no gradients."""
 LOSSES = ("sigmoid_cross_entropy_with_logits", "label_smooth")
 
 
@@ -52,7 +52,7 @@ def _shaped(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
         b.shapes[op.outputs["XShape"][0]] = shape
 
 
-as_in_inference(*SHARED, *RANKING, *LOSSES, *CONSTANTS, *GRIDS)
+as_in_inference(*SHARED, *RANKING, *LOSSES, *CONSTANTS, *BOXES)
 STEP_IMPORTERS.update(dict.fromkeys(SHAPED, _shaped))
 
 

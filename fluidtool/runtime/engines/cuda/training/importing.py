@@ -33,6 +33,7 @@ from fluidtool.runtime.engines.cuda.training import (
     structured,
     units,
     updates,
+    yolo,
 )
 from fluidtool.runtime.engines.cuda.training.building import STEP_IMPORTERS, BuiltStep, Rings, StepBuilder
 from fluidtool.runtime.engines.cuda.training.operators import import_operator
@@ -64,6 +65,7 @@ PARTS = (
     structured,
     units,
     updates,
+    yolo,
 )
 """The modules whose functions import operators."""
 WHOLE = (np.int64, np.int32)  # those of 32 bits are widened as they are copied in; booleans become 1 and 0

@@ -49,6 +49,8 @@ def _pass_lods_on(b: StepBuilder, op: Operator) -> None:
     pairs = [*get_op(op.type).share_lod, *LODS.get(op.type, ())]
     if op.type.startswith("elementwise_") and op.type.endswith("_grad"):
         pairs.append(("Out@GRAD", "X@GRAD"))
+    if op.type == "box_coder":
+        pairs.append(("PriorBox" if op.has_attr("axis") and op.attr("axis") == 1 else "TargetBox", "OutputBox"))
     if _is_of_rows(op, b):
         pairs.append(("X", "Out"))
     for source, target in pairs:
