@@ -38,7 +38,7 @@ from fluidtool.runtime.engines.cuda.training import (
 from fluidtool.runtime.engines.cuda.training.building import STEP_IMPORTERS, BuiltStep, Rings, StepBuilder
 from fluidtool.runtime.engines.cuda.training.operators import import_operator
 from fluidtool.runtime.engines.cuda.training.rows import stay_within
-from fluidtool.runtime.engines.cuda.training.unrolling import OF_LOOPS, unrolled
+from fluidtool.runtime.engines.cuda.training.unrolling import COUNTS, NUMBERS, OF_LOOPS, unrolled
 from fluidtool.runtime.graph.importers.grids import stays_on_host
 from fluidtool.runtime.graph.importers.registry import Lod
 from fluidtool.runtime.graph.ir import UnsupportedError, Value
@@ -118,6 +118,11 @@ def _counts_steps(op: Operator) -> bool:
     return any(each.sub_blocks() or each.type in OF_LOOPS for each in users)
 
 
+def _makes_count(op: Operator) -> bool:
+    """Whether an operator makes a number that loops count or end by, for which the host would wait where others are left to it."""
+    return op.type in COUNTS or op.type in NUMBERS
+
+
 def build_step(
     operators: Sequence[tuple[Operator, Mapping[str, Any]]],
     given: Mapping[str, Any],
@@ -165,7 +170,8 @@ def build_step(
     for name in changed.intersection(states).difference(own):
         raise UnsupportedError(f"{name}: a state of another type than float32 and int64", result=name)
     results = builder.values | builder.conditions
-    known = (results.keys() - builder.padded) | builder.shapes.keys()
+    counts = {name for op, _ in operators if is_of_loops(op) and _makes_count(op) for name in op.output_arg_names}
+    known = (results.keys() - builder.padded - counts) | builder.shapes.keys()
     missing = [name for name in wanted if name not in known]
     if missing:
         raise UnsupportedError(f"{missing[0]} is only known to the operators of a step", result=missing[0])
