@@ -50,7 +50,7 @@ def step_operators() -> list[str]:
 
 def _in_floats(name: str) -> bool:
     arrays = read_arrays(corpus("optest") / name / "arrays.npz")
-    return all(array.dtype in (np.float32, np.int64) and array.size for array in arrays.values())
+    return all(array.dtype in (np.float32, np.int64, np.int32) and array.size for array in arrays.values())
 
 
 def operator_in_a_step(name: str) -> None:

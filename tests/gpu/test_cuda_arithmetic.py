@@ -72,12 +72,59 @@ def test_division_by_constants(type: str, version: int) -> None:
     same(net, net.op(f"elementwise_{type}", "Out", {"X": x, "Y": y}, axis=-1), worth(net))
 
 
-@pytest.mark.parametrize("divisor", ["computed", "below 0"])
-def test_other_divisors_are_left_to_the_operator(divisor: str) -> None:
+DIVISORS = np.array([1, -1, 2, -2, 3, -7, 2**31 - 1, 2**31, -(2**62), -(2**63)])
+DIVIDED = np.array([0, 1, -1, 6, -6, 7, -8, 2**53 + 1, -(2**63), 2**63 - 1])
+
+
+@pytest.mark.parametrize("is_constant", [False, True])
+@pytest.mark.parametrize("kind", [np.int64, np.int32])
+@pytest.mark.parametrize("version", [0, 2_000_000, 2_005_000])
+@pytest.mark.parametrize("type", ["div", "floordiv", "mod"])
+def test_division_by_any_numbers(type: str, version: int, kind: Any, is_constant: bool) -> None:
+    """The lowest number by -1 is itself."""
     net = Net()
-    by = net.data(of=np.array([3, 1, 7])) if divisor == "computed" else net.parameter(of=np.array([3, -1, 7]))
-    found = net.op("elementwise_mod", "Out", {"X": net.data(of=WHOLE.reshape(3, 3)), "Y": by}, axis=-1)
-    left(net, "a divisor that is computed", found, worth(net))
+    net.program.version = version
+    divisors = DIVISORS if kind == np.int64 else np.array([1, -1, 2, -2, 3, -7, 2**31 - 1, -(2**31)])
+    numbers = DIVIDED if kind == np.int64 else np.array([0, 1, -1, 6, -6, 7, -8, 2**31 - 1, -(2**31)])
+    x, by = np.repeat(numbers[:, None], len(divisors), 1).astype(kind), divisors.astype(kind)
+    inputs = {"X": net.data(of=x), "Y": net.parameter(of=by) if is_constant else net.data(of=by)}
+    with np.errstate(over="ignore"):
+        same(net, net.op(f"elementwise_{type}", "Out", inputs, axis=-1), worth(net))
+
+
+@pytest.mark.parametrize("how", ["fed", "on the GPU", "computed"])
+@pytest.mark.parametrize("type", ["div", "floordiv", "mod"])
+def test_division_by_0_has_the_message_of_the_cpu(type: str, how: str, cupy: Any) -> None:
+    """It names the operator, whichever of several it is; other batches go on."""
+    net = Net()
+    x, fed = net.data(of=WHOLE.reshape(3, 3)), net.data(of=np.array([3, -1, 7]))
+    by = net.op("scale", "Out", {"X": fed}, scale=2.0) if how == "computed" else fed
+    first = net.op("elementwise_mod", "Out", {"X": x, "Y": net.data(of=np.array([5]))}, axis=-1)
+    names = [net.op(f"elementwise_{type}", "Out", {"X": first, "Y": by}, axis=-1), worth(net)]
+    wrong = np.array([3, 0, 7])
+    with pytest.raises(FluidError, match=rf"operator elementwise_{type}: Y \(int64\) holds a zero") as expected:
+        Executor(CPUPlace(), engine="numpy").run(net.program, net.feeds | {fed: wrong}, names, net.scope)
+    executor = Executor(CUDAPlace(0))
+    want = net.run("numpy", *names)
+    for _ in range(3):
+        executor.run(net.program, net.feeds, names, net.scope)
+        with pytest.raises(OperatorError) as caught:
+            feeds = net.feeds | {fed: LoDTensor(cupy.asarray(wrong)) if how == "on the GPU" else wrong}
+            executor.run(net.program, feeds, names, net.scope)[0].numpy()
+        assert str(caught.value).partition(" [")[0] == str(expected.value).partition(" [")[0]
+    for a, b in zip(on_gpu(net, *names), want, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_constant_0_that_divides_is_left_to_the_operator() -> None:
+    net = Net()
+    found = net.op("elementwise_mod", "Out", {"X": net.data(of=WHOLE), "Y": net.parameter(of=np.array([0]))}, axis=-1)
+    messages = []
+    for run in (net.run, lambda engine, *names: on_gpu(net, *names)):
+        with pytest.raises(FluidError, match="holds a zero") as caught:
+            run("numpy", found, worth(net))
+        messages.append(str(caught.value).partition(" [")[0])
+    assert len(set(messages)) == 1
 
 
 @pytest.mark.parametrize(("y", "axis"), [((3, 4), -1), ((4,), -1), ((2, 3), 0), ((3, 1), 1), ((1,), -1)])
@@ -118,7 +165,7 @@ def test_casts_to_and_from_32_bits(given: int) -> None:
 
 
 @pytest.mark.parametrize("make", ["scale", "cast", "reshape"])
-def test_numbers_of_32_bits_that_leave_are_left_to_the_operator(make: str) -> None:
+def test_numbers_of_32_bits_leave_as_such(make: str) -> None:
     net = Net()
     x = net.data(of=SHORT)
     found = {
@@ -126,7 +173,7 @@ def test_numbers_of_32_bits_that_leave_are_left_to_the_operator(make: str) -> No
         "cast": lambda: cast(net, net.data(of=WHOLE), INT32, INT64),
         "reshape": lambda: net.op("reshape2", "Out", {"X": x}, "XShape", shape=[-1, 1]),
     }[make]()
-    left(net, "whole numbers of 32 bits that leave the region", found, worth(net))
+    same(net, found, worth(net))
 
 
 # ---------------------------------------------------------------- moves
@@ -204,7 +251,14 @@ def test_division_by_a_filled_constant() -> None:
 def test_a_constant_that_stays_on_the_host_is_left_to_the_operator() -> None:
     net = Net()
     found = net.op("fill_constant", "Out", {}, shape=[2, 3], dtype=FP32, value=2.5, force_cpu=True)
-    left(net, "a constant that stays on the host", net.op("elementwise_add", "Out", {"X": worth(net), "Y": found}))
+    total = net.op("elementwise_add", "Out", {"X": worth(net), "Y": found})
+    left(net, "a constant that stays on the host", total, net.op("where_index", "Out", {"Condition": found}))
+
+
+def test_a_constant_that_the_host_makes_but_does_not_read_is_part_of_the_region() -> None:
+    net = Net()
+    found = net.op("fill_constant", "Out", {}, shape=[2, 3], dtype=FP32, value=2.5, force_cpu=True)
+    same(net, net.op("elementwise_add", "Out", {"X": worth(net), "Y": found}))
 
 
 # ---------------------------------------------------------------- computed ids
@@ -333,6 +387,7 @@ def chained(net: Net, random: Any) -> list[str]:
         lambda x: cast(net, cast(net, x, INT32, INT64), INT64, INT32),
         lambda x: cast(net, cast(net, x, FP32, INT64), INT64, FP32),
         lambda x: net.op("elementwise_sub", "Out", {"X": x, "Y": x}, axis=-1),
+        lambda x: net.op("elementwise_mod", "Out", {"X": x, "Y": net.op("scale", "Out", {"X": x}, bias=3.0)}, axis=-1),
         lambda x: net.op("gather", "Out", {"X": x, "Index": net.data(of=np.array([1, 0, 1]))}),
     ]
     for _ in range(8):
@@ -432,6 +487,40 @@ def test_a_step_that_computes_its_ids_is_one_graph(sparse: bool, compiled: list[
         found.append([executor.run(main, batch(seed), [loss], scope=scope)[0] for seed in range(4)])
     np.testing.assert_allclose(found[1], found[0], rtol=2e-5)
     assert len(compiled) == 4
+
+
+def shared(divides: str) -> tuple[fluid.Program, fluid.Program, Any]:
+    """Rows of a table by what is left of a division, by numbers that are fed, or computed of those."""
+    main, startup = fluid.Program(), fluid.Program()
+    main.random_seed = startup.random_seed = 7
+    with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        ids, by = (layers.data(name, [1], dtype="int64") for name in ("ids", "by"))
+        divisor = layers.scale(by, 1.0, 1.0) if divides == "computed" else by
+        rows = layers.embedding(layers.elementwise_mod(ids, divisor), [9, 4], param_attr="w")
+        loss = layers.mean(layers.square(layers.fc(layers.reshape(rows, [-1, 4]), 3, param_attr="u") - 0.5))
+        fluid.optimizer.Adam(1e-2).minimize(loss)
+    return main, startup, loss
+
+
+@pytest.mark.parametrize("divides", ["fed", "computed"])
+def test_a_step_that_divides_by_0_changes_nothing(divides: str, compiled: list[CudaStep]) -> None:
+    main, startup, loss = shared(divides)
+    feeds = [{"ids": np.arange(6).reshape(6, 1) + n, "by": np.array([[3], [4], [9], [1], [8], [5]])} for n in range(3)]
+    messages, losses = [], []
+    for place in (fluid.CPUPlace(), CUDAPlace(0)):
+        scope, executor = fluid.Scope(), fluid.Executor(place)
+        fluid.Executor(fluid.CPUPlace()).run(startup, scope=scope)
+        losses.append([executor.run(main, feed, [loss], scope=scope)[0] for feed in feeds])
+        before = {name: np.array(scope.find_var(name).get_tensor()) for name in "wu"}
+        zero = feeds[0]["by"].copy()
+        zero[2] = -1 if divides == "computed" else 0
+        with pytest.raises(OperatorError, match=r"elementwise_mod: Y .* holds a zero") as caught:
+            executor.run(main, feeds[0] | {"by": zero}, [loss], scope=scope)
+        messages.append(str(caught.value).partition(" [")[0])
+        for name, array in before.items():
+            np.testing.assert_array_equal(np.array(scope.find_var(name).get_tensor()), array)
+    np.testing.assert_allclose(losses[1], losses[0], rtol=2e-5)
+    assert messages[0] == messages[1] and len(compiled) == 4
 
 
 @pytest.mark.parametrize("wrong", [("ids", 4), ("ids", -1), ("places", 6), ("places", -2)])

@@ -194,6 +194,10 @@ def of_32_bit_numbers() -> None:
     layers.less_than(number("int32"), layers.fill_constant([1], "int32", 3))
 
 
+def of_64_bit_floats() -> None:
+    layers.less_than(number("float64"), layers.fill_constant([1], "float64", 3.0))
+
+
 def of_many() -> None:
     layers.less_than(layers.data("x", [4], append_batch_size=False), layers.fill_constant([4], "float32", 3.0))
 
@@ -246,7 +250,7 @@ def test_a_branch_of_single_numbers_has_a_place() -> None:
     assert conditional(block) == {"less_than": True, "conditional_block": True}
 
 
-@pytest.mark.parametrize("build", [whole_numbers, as_a_number, of_many])
+@pytest.mark.parametrize("build", [whole_numbers, as_a_number, of_many, of_32_bit_numbers, as_another_number])
 def test_a_comparison_of_numbers_has_a_place(build: Callable[[], None]) -> None:
     found = conditional(built(build))
     assert found and all(found.values())
@@ -254,8 +258,8 @@ def test_a_comparison_of_numbers_has_a_place(build: Callable[[], None]) -> None:
 
 @pytest.mark.parametrize(
     "build",
-    [of_32_bit_numbers, as_another_number, switched(drawn), switched(wide, (40,))],
-    ids=["numbers of 32 bits", "a boolean that becomes another number", "a branch that draws", "a wide branch"],
+    [of_64_bit_floats, switched(drawn), switched(wide, (40,))],
+    ids=["floats of 64 bits", "a branch that draws", "a wide branch"],
 )
 def test_other_conditions_have_none(build: Callable[[], None]) -> None:
     found = conditional(built(build))

@@ -113,7 +113,12 @@ def test_large_arrays_and_those_that_are_turned_are_copied_alone(cupy: Any) -> N
 
 def test_other_types_are_converted_alone(cupy: Any) -> None:
     arrays = [array(cupy, 3), array(cupy, 4, type=np.int32), array(cupy, 5), array(cupy, 2, type=np.int64)]
-    assert moved(cupy, arrays, [np.float32, np.int64, np.float32, np.float32]) == 3
+    assert moved(cupy, arrays, [np.float32, np.float32, np.float32, np.float32]) == 3
+
+
+def test_whole_numbers_have_32_bits_on_one_side(cupy: Any) -> None:
+    arrays = [array(cupy, 3, type=np.int32), array(cupy, 5), array(cupy, 4, type=np.int64)]
+    assert moved(cupy, arrays, [np.int64, np.float32, np.int32]) == 1
 
 
 def test_booleans_are_numbers_on_one_side(cupy: Any) -> None:
@@ -145,5 +150,6 @@ def test_copies_are_arrays_of_their_own(cupy: Any) -> None:
 @pytest.mark.skipif(nvrtc() is None, reason=ABSENT)
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
 def test_nvrtc_takes_the_kernel(architecture: str) -> None:
-    types = [*[("float", "float")] * 40, *[("whole", "whole")] * 20, ("bool", "float"), ("float", "bool")]
+    types = [*[("float", "float")] * 40, *[("whole", "whole")] * 18, ("bool", "float"), ("float", "bool")]
+    types += [("int", "whole"), ("whole", "int")]
     assert faults(source(types), architecture) == ""

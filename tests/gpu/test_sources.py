@@ -34,6 +34,9 @@ from tests.gpu.test_cuda_inner_training import LAYERS as STEPS
 from tests.gpu.test_cuda_inner_training import fed as some_steps_of_loops
 from tests.gpu.test_cuda_inner_training import loop
 from tests.gpu.test_cuda_path_losses import Case as PathLoss
+from tests.gpu.test_cuda_places import batch as batch_of_places
+from tests.gpu.test_cuda_places import index as places_along_axes
+from tests.gpu.test_cuda_places import picked as picked_places
 from tests.gpu.test_cuda_ranking import ranked, scores
 from tests.gpu.test_cuda_ranking import read as scores_in
 from tests.gpu.test_cuda_recurrent_regions import begun
@@ -56,6 +59,8 @@ from tests.gpu.test_cuda_structured import (
 from tests.gpu.test_cuda_tables import batch as rows_of_tables
 from tests.gpu.test_cuda_tables import two_tables
 from tests.gpu.test_cuda_wholes import by_hand, classifier, confident, masked, trained
+from tests.gpu.test_cuda_yolo import batch as batch_of_images
+from tests.gpu.test_cuda_yolo import detector
 from tests.gpu.test_training_attention import needed
 from tests.gpu.test_training_attention import network as network_of_attention
 from tests.gpu.test_training_images import OPERATORS as OPERATORS_OF_IMAGES
@@ -315,6 +320,35 @@ def test_kernels_of_whole_numbers(architecture: str, generated: list[str]) -> No
     fluid.Executor(fluid.CPUPlace()).run(startup, scope=scope)
     executor.run(main, places(0), [loss], scope=scope)
     assert "(whole a, whole b)" in "".join(generated)
+    compile_all(generated, architecture)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_kernels_of_places_along_several_axes(architecture: str, generated: list[str]) -> None:
+    net = Net()
+    given = {"X": scores_in(net, scores("numbers", 4, 3, 5)), "Index": net.data(of=places_along_axes(2, 6))}
+    on_gpu(net, net.op("gather_nd", "Out", given))
+    main, startup, loss = picked_places(computed=True)
+    scope, executor = fluid.Scope(), fluid.Executor(CUDAPlace(0))
+    fluid.Executor(fluid.CPUPlace()).run(startup, scope=scope)
+    executor.run(main, batch_of_places(0), [loss], scope=scope)
+    text = "".join(generated)
+    assert "ft_row(p" in text and "scatter_" in text and "% 2 == 1" in text
+    compile_all(generated, architecture)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+def test_kernels_of_a_detector(
+    precision: str, architecture: str, generated: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLUIDTOOL_CUDA_PRECISION", precision)
+    main, startup, loss, boxes = detector()
+    scope, executor = fluid.Scope(), fluid.Executor(CUDAPlace(0))
+    fluid.Executor(fluid.CPUPlace()).run(startup, scope=scope)
+    executor.run(main, batch_of_images(0), [loss, boxes], scope=scope)
+    text = "".join(generated)
+    assert all(f"yolo_{name}_" in text for name in ("truths", "objectness", "loss", "back"))
     compile_all(generated, architecture)
 
 

@@ -11,6 +11,8 @@ from fluidtool.errors import OperatorError
 from fluidtool.records import dataclass
 from fluidtool.runtime.graph.ir import OutsideError
 
+Column = tuple[int, int]
+ALL: Column = (0, 1)  # numbers are not in columns, or it does not matter
 COMPUTED = ""  # in the place of the name of numbers that a region or a step computes itself
 
 
@@ -20,6 +22,7 @@ class Bound:
 
     name: COMPUTED for those at which only kernels look. lengths: the name of how many numbers of each line count; '' if all do.
     of_table: whether they are ids of a table, of which a region says itself what is wrong; else their operator does.
+    column: which one of so many columns has them.
     """
 
     name: str
@@ -27,11 +30,13 @@ class Bound:
     ignored: int | None = None
     lengths: str = ""
     of_table: bool = False
+    column: Column = ALL
 
 
 def are_within(bound: Bound, given: Mapping[str, Any]) -> bool:
     """Whether all numbers that count are within. given: they, and their lengths, by name; lengths are on the host."""
-    ids = given[bound.name]
+    number, columns = bound.column
+    ids = given[bound.name] if bound.column == ALL else given[bound.name].reshape(-1)[number::columns]
     if not ids.size or (int(ids.min()) >= 0 and int(ids.max()) < bound.rows):
         return True
     wrong = (ids < 0) | (ids >= bound.rows)

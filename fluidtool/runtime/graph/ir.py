@@ -53,7 +53,7 @@ RELU = Activation(1)
 class Value:
     """An array of the graph, of float32 or of int64. `array` is set for constants.
 
-    short: whether whole numbers have 32 bits in the program; graphs have them as int64, and none leaves one.
+    short: whether whole numbers have 32 bits in the program; graphs have them as int64, which is converted where they leave one.
     """
 
     name: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import field
 from functools import partial
 from typing import Any
 
@@ -41,15 +42,15 @@ OF_CONSTANTS = (np.int8, np.int32)  # data types that only constants may have
 class ImportedRegion:
     """A region as a graph; the bounds of inputs, such as ids; the LoD of each output.
 
-    looks_up_computed: whether it looks up rows by ids that it computes. booleans: the outputs that are 1 or 0 here, and booleans
-    outside.
+    looks_up_computed: whether it looks up rows by ids that it computes. types: of outputs that have another one outside: booleans
+    are 1 or 0 here, and whole numbers of 32 bits have 64.
     """
 
     graph: Graph
     bounds: list[Bound]
     lods: dict[str, list[list[int]]]
     looks_up_computed: bool = False
-    booleans: frozenset[str] = frozenset()
+    types: Mapping[str, Any] = field(default_factory=dict)
 
     def check_bounds(self, given: Mapping[str, Any]) -> None:
         """Raise OperatorError if an input in `given` holds an id out of range for its table."""
@@ -87,10 +88,15 @@ def import_region(spec: RegionSpec) -> ImportedRegion:
     if any(bound.name not in given for bound in bounds):
         raise UnsupportedError("ids are computed within the region")
     for name, value in zip(spec.outputs, graph.outputs, strict=True):
-        if value.short:
+        if value.short and not spec.for_gpus:
             raise UnsupportedError("whole numbers of 32 bits that leave the region", result=name)
+    types = {
+        name: np.bool_ if name in made else np.int32
+        for name, value in zip(spec.outputs, graph.outputs, strict=True)
+        if name in made or value.short
+    }
     of_outputs = {name: [list(level) for level in lods.get(name, ())] for name in spec.outputs}
-    return ImportedRegion(graph, bounds, of_outputs, len(bounds) < len(every), made)
+    return ImportedRegion(graph, bounds, of_outputs, len(bounds) < len(every), types)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ TYPES = {
     "unsigned short": np.uint16,
     "bool": np.bool_,
 }
-POINTER = re.compile(r"\b(const )?(bool|float|half16|whole|word)\* (?:__restrict__ )?(const )?(?=\w+\s*[=;,)])")
+POINTER = re.compile(r"\b(const )?(bool|float|half16|int|whole|word)\* (?:__restrict__ )?(const )?(?=\w+\s*[=;,)])")
 SHARED = re.compile(r"__shared__ (\w+) ([^;]*);")
 BYTES = {"float": 4, "int": 4, "half16": 2, "whole": 8, "word": 8}
 LIMITS = {"x": 2**31 - 1, "y": 65535, "z": 65535}  # blocks of a grid

@@ -210,7 +210,8 @@ IDLE |= {f"{scale}_{of}" for scale in ("scale", "Scale") for of in ("x", "y", "o
 IDLE |= {"force_fp32_output"}
 IDLE |= {"moving_rate", "window_size"}  # of scales that training learns
 BY_KERNELS = {"anchor_generator", "prior_box", "density_prior_box"}  # whose importers call their kernels
-BY_KERNELS |= {"fill_constant", "fill_constant_batch_size_like", "fill_any_like", "fill_zeros_like"}
+BY_KERNELS |= {"fill_constant", "fill_constant_batch_size_like", "fill_any_like", "fill_zeros_like", "shape", "size"}
+BY_KERNELS |= {"assign_value", "eye", "linspace", "range"}
 
 
 @pytest.mark.parametrize("type", sorted(IMPORTERS.keys() - BY_KERNELS))

@@ -13,9 +13,13 @@ from fluidtool.ops.context import Device
 MOST = 1 << 16  # elements of an array that is copied with others: a copy of its own takes longer to begin than to make
 AT_ONCE = 64  # arrays, whose pointers and sizes are arguments of the kernel
 THREADS = 256
-TYPES = {np.dtype(np.float32): "float", np.dtype(np.int64): "whole", np.dtype(np.bool_): "bool"}
-TOGETHER = frozenset({("float", "float"), ("whole", "whole"), ("bool", "float"), ("float", "bool")})
-"""Where to and from where: booleans are 1 and 0 in regions."""
+TYPES = {
+    np.dtype(np.float32): "float", np.dtype(np.int64): "whole", np.dtype(np.int32): "int", np.dtype(np.bool_): "bool",
+}  # fmt: skip
+TOGETHER = frozenset(
+    {("float", "float"), ("whole", "whole"), ("int", "whole"), ("whole", "int"), ("bool", "float"), ("float", "bool")}
+)
+"""Where to and from where: in regions booleans are 1 and 0, and whole numbers of 32 bits have 64."""
 Pair = tuple[Any, Any]  # where to, and from where
 
 

@@ -270,11 +270,8 @@ class CudaRegion:
         with self.lock, self.device.active():
             self.inputs.take([given[value.name] for value in self.imported.graph.inputs], run)
             work()
-            booleans = self.imported.booleans
-            types = [
-                np.bool_ if name in booleans else each.dtype
-                for name, each in zip(self.names, self.outputs, strict=True)
-            ]
+            outside = self.imported.types
+            types = [outside.get(name, each.dtype) for name, each in zip(self.names, self.outputs, strict=True)]
             if is_certain:
                 return dict(zip(self.names, self.mover.copies(self.outputs, types), strict=True)), None
             whole, *others = self.mover.copies([self.whole, *self.outputs[1:]], [self.whole.dtype, *types[1:]])

@@ -65,6 +65,12 @@ FT_DEVICE int ft_row(whole id, int rows, float* outside)
     *outside = 1.0f;  // by any thread that finds one: what it reads does not matter
     return 0;
 }
+FT_DEVICE whole ft_divisor(whole number, float* outside)
+{
+    if (number != 0) return number;
+    *outside = 1.0f;
+    return 1;
+}
 FT_DEVICE int ft_label(whole id, int classes, whole ignored, float* outside)
 {
     return id == ignored ? -1 : ft_row(id, classes, outside);
@@ -640,11 +646,13 @@ def _formula(src: Source, node: Node, index: Index) -> str:
 
 
 def _whole(src: Source, node: Node, index: Index) -> str:
-    """A formula (`text`) of whole numbers, which are broadcast."""
+    """A formula (`text`) of whole numbers, which are broadcast; with checks, the second one divides, and is marked if it is 0."""
     arguments = []
     for value, shape in zip(node.inputs, node.attrs["shapes"], strict=True):
         own = ["0" if size == 1 else part for part, size in zip(index, shape, strict=True)]
         arguments.append(src.load(value, src.reshaped(own, shape, value.shape)))
+    if node.attrs.get("checks"):
+        arguments[1] = f"ft_divisor({arguments[1]}, {src.writable(src.low.outside())})"
     return src.call(node.attrs["text"], arguments, "whole", "whole")
 
 

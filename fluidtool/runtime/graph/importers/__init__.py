@@ -9,6 +9,7 @@ from importlib import import_module
 from fluidtool.ir import Operator
 from fluidtool.runtime.graph.importers.counting import multiply_adds_of, with_multiply_adds
 from fluidtool.runtime.graph.importers.formats import channels_first
+from fluidtool.runtime.graph.importers.grids import fold
 from fluidtool.runtime.graph.importers.refusals import Attributes, Refusals, require_agreement
 from fluidtool.runtime.graph.importers.registry import IMPORTERS, GraphBuilder, Lod
 from fluidtool.runtime.graph.importers.sequences import passing_lod_on
@@ -51,7 +52,7 @@ def read_graph(
             multiply_adds, before = multiply_adds_of(builder, op, results), len(builder.nodes)
             passing = passing_lod_on(builder, op) if builder.lods else nullcontext()
             with passing, channels_first(builder, op, attrs) as settled:
-                if not read_by_frames(builder, op, settled):
+                if not fold(builder, op, settled) and not read_by_frames(builder, op, settled):
                     IMPORTERS[op.type](builder, op, settled)
             require_agreement(builder, op, results)
             builder.nodes[before:] = with_multiply_adds(builder.nodes[before:], multiply_adds)

@@ -10,6 +10,7 @@ import numpy as np
 
 from fluidtool.ir import Operator
 from fluidtool.ops.math.versions import saved_by
+from fluidtool.runtime.graph.bounds import Bound
 from fluidtool.runtime.graph.importers.registry import (
     ABS,
     ADD,
@@ -96,10 +97,19 @@ WHOLE_OPERATIONS = {
     "elementwise_max": "(a > b ? a : b)", "elementwise_min": "(a < b ? a : b)", "elementwise_floordiv": "a / b",
     "elementwise_mod": "a % b",
 }  # fmt: skip
-"""Of whole numbers; quotients are cut towards zero, and what is left has the sign of a."""
+"""Of whole numbers; of divisors above 0 quotients are cut towards zero, and what is left has the sign of a."""
 DOWN = {"elementwise_floordiv": ((2, 5), "(a - (a % b + b) % b) / b"), "elementwise_mod": ((2, 0), "(a % b + b) % b")}
 """From which version of Paddle on quotients are rounded down, for divisors above 0."""
-DIVISIONS = frozenset({"elementwise_div", "elementwise_floordiv", "elementwise_mod"})
+QUOTIENT, REST = "(b == -1 ? (whole)(0ull - (unsigned long long)a) : a / b)", "(b == -1 ? 0 : a % b)"
+IS_UNEVEN = f"({REST} != 0 && ({REST} < 0) != (b < 0))"
+BY_ANY = {
+    ("elementwise_div", False): QUOTIENT,
+    ("elementwise_floordiv", False): QUOTIENT,
+    ("elementwise_floordiv", True): f"({QUOTIENT} - {IS_UNEVEN})",
+    ("elementwise_mod", False): REST,
+    ("elementwise_mod", True): f"({IS_UNEVEN} ? {REST} + b : {REST})",
+}
+"""By any divisor but 0, and whether quotients are rounded down; the lowest number by -1 is itself, where processors give up."""
 
 
 @imports("elementwise_floordiv", "elementwise_mod")
@@ -110,24 +120,35 @@ def _divide(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
 
 
 def add_whole(r: GraphBuilder, op: Operator, attrs: dict[str, Any], x: Value, y: Value) -> None:
-    """Arithmetic on whole numbers, which kernels for GPUs do; only constants above 0 divide."""
-    need(
-        op.type not in DIVISIONS or (y.array is not None and (np.asarray(y.array) > 0).all()),
-        "a divisor that is computed",
-    )
+    """Arithmetic on whole numbers, which kernels for GPUs do; zeros that divide are found, unless they are constants."""
     need(len(y.shape) <= len(x.shape), "broadcasting of X")
     y_shape = aligned(x.shape, y.shape, int(attrs.get("axis", -1)))
     need(all(b in (1, a) for a, b in zip(x.shape, y_shape, strict=True)), "broadcasting of X")
     version, down = DOWN.get(op.type, ((0, 0), ""))
-    text = down if down and saved_by(op.block.program, *version) else WHOLE_OPERATIONS[op.type]
-    put_whole(r, op, text, (x, y), (x.shape, y_shape))
+    is_down = bool(down) and saved_by(op.block.program, *version)
+    text, checks = down if is_down else WHOLE_OPERATIONS[op.type], tuple[Bound, ...]()
+    if (op.type, is_down) in BY_ANY and (y.array is None or not (np.asarray(y.array) > 0).all()):
+        need(y.array is None or np.asarray(y.array).all(), "a constant that divides and is 0")
+        text = BY_ANY[op.type, is_down]
+        y, checks = r.divisor(y) if y.array is None else (y, ())
+    put_whole(r, op, text, (x, y), (x.shape, y_shape), checks)
 
 
-def put_whole(r: GraphBuilder, op: Operator, text: str, inputs: Sequence[Value], shapes: Sequence[Shape]) -> None:
-    """A formula of whole numbers a, b, broadcast from `shapes`, as the operator's output; those of 32 bits begin again."""
+def put_whole(
+    r: GraphBuilder,
+    op: Operator,
+    text: str,
+    inputs: Sequence[Value],
+    shapes: Sequence[Shape],
+    checks: Sequence[Bound] = (),
+) -> None:
+    """A formula of whole numbers a, b, broadcast from `shapes`, as the operator's output; those of 32 bits begin again.
+
+    checks: of b, which divides, for the kernel to mark.
+    """
     short = inputs[0].short
-    written = f"(whole)(int)({text})" if short else text
-    r.add("whole", inputs, op, "Out", shapes[0], integer=True, short=short, text=written, shapes=tuple(shapes))
+    node_attrs: dict[str, Any] = {"text": f"(whole)(int)({text})" if short else text, "checks": tuple(checks)}
+    r.add("whole", inputs, op, "Out", shapes[0], integer=True, short=short, shapes=tuple(shapes), **node_attrs)
 
 
 def aligned(x: Shape, y: Shape, axis: int) -> Shape:

@@ -21,8 +21,9 @@ def put_view(r: GraphBuilder, x: Value, op: Operator, shape: Sequence[int], shor
 @imports("reshape", "reshape2")
 def _reshape(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     x = r.either(op, "X")
-    need(not op.inputs.get("Shape") and not op.inputs.get("ShapeTensor"), "a computed shape")
-    shape = [x.shape[i] if size == 0 else int(size) for i, size in enumerate(attrs["shape"])]
+    sizes = r.settled(op, attrs["shape"], "ShapeTensor", "Shape")
+    need(all(size or i < len(x.shape) for i, size in enumerate(sizes)), "a size of an axis that there is not")
+    shape = [x.shape[i] if size == 0 else size for i, size in enumerate(sizes)]
     if -1 in shape:
         shape[shape.index(-1)] = prod(x.shape) // max(prod(size for size in shape if size != -1), 1)
     need(prod(shape) == prod(x.shape), "a reshape to another number of elements")
@@ -158,11 +159,7 @@ def repeated_shape(op: Operator, attrs: Mapping[str, Any], shape: Shape, r: Grap
     if op.type.startswith("expand_as"):
         whole = r.get(op, "target_tensor", integer=None).shape
     else:
-        need(
-            not op.inputs.get("ExpandTimes") and not op.inputs.get("expand_times_tensor"),
-            "a computed number of repeats",
-        )
-        times = [int(count) for count in attrs["expand_times"]]
+        times = r.settled(op, attrs["expand_times"], "ExpandTimes", "expand_times_tensor")
         need(len(times) == len(shape) and min(times, default=0) > 0, "repeats that do not fit")
         whole = tuple(size * count for size, count in zip(shape, times, strict=True))
     fits = len(whole) == len(shape) and not any(wide % size for wide, size in zip(whole, shape, strict=True))

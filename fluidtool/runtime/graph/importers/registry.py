@@ -6,8 +6,11 @@ from collections.abc import Callable, MutableMapping, Sequence
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from fluidtool.ir import Operator
 from fluidtool.ir.operator import EMPTY
+from fluidtool.runtime.graph.bounds import COMPUTED, Bound
 from fluidtool.runtime.graph.ir import NONE, Activation, Node, Shape, UnsupportedError, Value
 from fluidtool.runtime.graph.quantization import Quantizer, RoundedWeights, WholeWeights
 
@@ -16,12 +19,13 @@ IMPORTERS: dict[str, Callable[[GraphBuilder, Operator, dict[str, Any]], None]] =
 RESULTS: dict[str, tuple[str, ...]] = {}  # the output slots that importers fill, if not only the first
 FOR_GPUS = frozenset(
     {
-        "accuracy", "argsort", "cast", "conv3d_transpose", "crf_decoding", "cross_entropy", "cross_entropy2", "cudnn_lstm",
-        "depthwise_conv2d_transpose", "elementwise_floordiv", "elementwise_mod", "equal", "expand", "expand_as", "fill_any_like",
-        "fill_constant", "fill_constant_batch_size_like", "fill_zeros_like", "gather", "greater_equal", "greater_than",
-        "label_smooth", "less_equal", "less_than", "linear_chain_crf", "logical_and", "logical_not", "logical_or", "logical_xor",
-        "lstm_unit", "mean", "not_equal", "one_hot", "one_hot_v2", "pad_constant_like", "reduce_all", "reduce_any",
-        "sigmoid_cross_entropy_with_logits", "softmax_with_cross_entropy", "warpctc",
+        "accuracy", "argsort", "assign_value", "cast", "conv3d_transpose", "crf_decoding", "cross_entropy", "cross_entropy2",
+        "cudnn_lstm", "depthwise_conv2d_transpose", "elementwise_floordiv", "elementwise_mod", "equal", "expand", "expand_as",
+        "eye", "fill_any_like", "fill_constant", "fill_constant_batch_size_like", "fill_zeros_like", "gather", "gather_nd",
+        "greater_equal", "greater_than", "label_smooth", "less_equal", "less_than", "linear_chain_crf", "linspace", "logical_and",
+        "logical_not", "logical_or", "logical_xor", "lstm_unit", "mean", "not_equal", "one_hot", "one_hot_v2",
+        "pad_constant_like", "range", "reduce_all", "reduce_any", "shape", "sigmoid_cross_entropy_with_logits", "size",
+        "softmax_with_cross_entropy", "warpctc",
     }
 )  # fmt: skip
 """Operators with kernels for GPUs only: elsewhere the operators' own kernels compute them."""
@@ -64,6 +68,9 @@ class GraphBuilder:
         self.quantizers: dict[Value, Quantizer] = {}  # of activations that were rounded to steps
         self.whole: dict[Value, WholeWeights] = {}  # of weights that were
         self.frames: dict[Value, Value] = {}  # volume -> the same elements as a sequence of images
+        self.places: dict[
+            tuple[Value, Shape], Value
+        ] = {}  # indexes of several axes -> the numbers of the rows that they name
         self.turned: dict[Value, Value] = {}  # images with their channels last <-> the same with their channels first
         self._count = 0
 
@@ -111,6 +118,30 @@ class GraphBuilder:
         """The value in an optional input slot."""
         return self.get(op, slot) if op.inputs.get(slot) else None
 
+    def constant_of(self, name: str) -> Any:
+        """The array of a constant, of the type that it has in the program; None for other values."""
+        value = self.values.get(name) or self.conditions.get(name)
+        if value is None or value.array is None:
+            return None
+        array = np.asarray(value.array)
+        return array.astype(np.bool_) if name in self.conditions else array.astype(np.int32) if value.short else array
+
+    def shape_of_name(self, name: str) -> Shape:
+        """The shape of what a name stands for."""
+        value = self.values.get(name) or self.conditions.get(name)
+        need(value is not None, f"{name} has no value")
+        assert value is not None
+        return value.shape
+
+    def settled(self, op: Operator, given: Sequence[Any], *slots: str) -> list[int]:
+        """Whole numbers that an attribute gives, or the constants in the first of these slots that has some."""
+        for slot in slots:
+            if op.inputs.get(slot):
+                found = [self.constant_of(name) for name in op.inputs[slot]]
+                need(all(array is not None for array in found), f"{slot} that is computed")
+                return [int(number) for array in found for number in array.reshape(-1)]
+        return [int(number) for number in given]
+
     def constant(self, op: Operator, slot: str) -> Any:
         """The array of a constant in an input slot."""
         value = self.get(op, slot)
@@ -124,6 +155,16 @@ class GraphBuilder:
         out = Value(f"{kind} {self._count}", tuple(int(size) for size in shape))
         self.nodes.append(Node(kind, list(inputs), out, attrs))
         return out
+
+    def whole_node(self, kind: str, inputs: Sequence[Value], shape: Sequence[int], **attrs: Any) -> Value:
+        """Whole numbers without a name in the program."""
+        out = Value(f"{kind} {len(self.nodes)}", tuple(int(size) for size in shape), integer=True)
+        self.nodes.append(Node(kind, list(inputs), out, attrs))
+        return out
+
+    def divisor(self, value: Value) -> tuple[Value, tuple[Bound, ...]]:
+        """Whole numbers that divide others, and what the kernel that divides by them must mark: zeros, by which it does not."""
+        return value, (Bound(COMPUTED, 0),)
 
     def add(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import prod
+from string import ascii_lowercase
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from fluidtool.ir import Operator
 from fluidtool.runtime.graph.bounds import COMPUTED, Bound
 from fluidtool.runtime.graph.importers.registry import GraphBuilder, axis_within, imports, need
 from fluidtool.runtime.graph.importers.whole_numbers import Ids, Marked
-from fluidtool.runtime.graph.ir import Node, Value
+from fluidtool.runtime.graph.ir import Node, Shape, Value
 
 
 @imports("softmax")
@@ -72,3 +73,46 @@ def add_gather(r: GraphBuilder, op: Operator, attrs: Mapping[str, Any], ids: Ids
     flat = Value(wide.name, (shape[0], wide.shape[1]), None, **kind)
     r.nodes.append(Node("rows", [wide, places], flat, {"zero": -1, "checks": tuple(bounds)}))
     r.add("view", [flat], op, "Out", shape, **kind)
+
+
+@imports("gather_nd")
+def _gather_nd(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
+    bounds: list[Bound] = []
+    add_gather_nd(r, op, Marked(r, bounds), bounds)
+
+
+def add_gather_nd(r: GraphBuilder, op: Operator, ids: Ids, bounds: list[Bound]) -> None:
+    """Slices by the numbers of their places along the first axes. bounds: as of `add_gather`."""
+    x = r.either(op, "X")
+    places = named_rows(r, op, x.shape, ids)
+    depth = r.get(op, "Index", integer=True).shape[-1]
+    kind: dict[str, Any] = {"integer": x.integer, "short": x.short}
+    wide = Value(op.outputs["Out"][0], (prod(x.shape[:depth]), prod(x.shape[depth:])), None, **kind)
+    r.nodes.append(Node("view", [x], wide))
+    flat = Value(wide.name, (places.shape[0], wide.shape[1]), None, **kind)
+    r.nodes.append(Node("rows", [wide, places], flat, {"zero": -1, "checks": tuple(bounds)}))
+    shape = (*r.get(op, "Index", integer=True).shape[:-1], *x.shape[depth:])
+    r.add("view", [flat], op, "Out", shape, **kind)
+
+
+def named_rows(r: GraphBuilder, op: Operator, whole: Shape, ids: Ids) -> Value:
+    """The numbers of the rows that `Index` names along the first axes of something, [count]; -1 for those out of range."""
+    index = r.get(op, "Index", integer=True)
+    depth = index.shape[-1] if index.shape else 0
+    need(0 < depth <= len(whole), "an index of no axes, or of more than there are")
+    sizes, count = whole[:depth], prod(index.shape[:-1])
+    for number, size in enumerate(sizes):
+        ids(op, "Index", size, column=(number, depth))
+    if (index, sizes) not in r.places:
+        lines = r.whole_node("view", [index], (count, depth))
+        columns = [
+            r.whole_node("slice", [lines], (count,), starts=[0, number], sizes=[count, 1]) for number in range(depth)
+        ]
+        names = ascii_lowercase[:depth]
+        outside = " || ".join(f"{name} < 0 || {name} >= {size}" for name, size in zip(names, sizes, strict=True))
+        row = names[0]
+        for name, size in zip(names[1:], sizes[1:], strict=True):
+            row = f"({row}) * {size} + {name}"
+        text = f"({outside} ? -1 : {row})"
+        r.places[index, sizes] = r.whole_node("whole", columns, (count,), text=text, shapes=((count,),) * depth)
+    return r.places[index, sizes]

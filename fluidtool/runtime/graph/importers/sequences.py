@@ -37,7 +37,7 @@ READING_LOD = frozenset(
 """Operators whose importers read offsets. For all others it only matters which inputs have a LoD, and how many levels it has."""
 SAME_ROWS = frozenset(
     {
-        "expand", "expand_as", "reshape", "reshape2", "flatten", "flatten2", "flatten_contiguous_range",
+        "expand", "expand_as", "gather_nd", "reshape", "reshape2", "flatten", "flatten2", "flatten_contiguous_range",
         "squeeze", "squeeze2", "unsqueeze", "unsqueeze2", "pad",
     }
 )  # fmt: skip

@@ -26,8 +26,10 @@ HOST = cast("OpContext", SimpleNamespace(np=np))  # what arithmetic on LoDs asks
 def number_of(b: StepBuilder, op: Operator, slot: str) -> int:
     """A whole number that is known now."""
     (name,) = op.inputs[slot]
-    need(name in b.numbers, f"{name} is only known when the program runs")
-    return b.numbers[name]
+    found = b.known_number(name)
+    need(found is not None, f"{name} is only known when the program runs")
+    assert found is not None
+    return found
 
 
 def array_of(b: StepBuilder, op: Operator, slot: str = "X") -> Items:
@@ -100,7 +102,7 @@ def sum_of_arrays(b: StepBuilder, arrays: Sequence[Items]) -> Items:
 
 @imports_step("lod_array_length")
 def _length(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
-    b.numbers[op.outputs["Out"][0]] = len(array_of(b, op))
+    b.let_number(op.outputs["Out"][0], len(array_of(b, op)))
 
 
 # ---------------------------------------------------------------- rank tables
@@ -120,7 +122,7 @@ def table_of(b: StepBuilder, op: Operator) -> LoDRankTable:
 
 @imports_step("max_sequence_len")
 def _longest(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
-    b.numbers[op.outputs["Out"][0]] = table_of(b, op).ranked[0][1]
+    b.let_number(op.outputs["Out"][0], table_of(b, op).ranked[0][1])
 
 
 @imports_step("reorder_lod_tensor_by_rank", "reorder_lod_tensor_by_rank_grad")

@@ -7,11 +7,13 @@ from dataclasses import field
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from fluidtool.ir import Operator
 from fluidtool.ir.operator import EMPTY
 from fluidtool.records import dataclass
 from fluidtool.runtime.dependencies import names_used
-from fluidtool.runtime.graph.bounds import COMPUTED, Bound
+from fluidtool.runtime.graph.bounds import ALL, COMPUTED, Bound, Column
 from fluidtool.runtime.graph.importers.elementwise import aligned
 from fluidtool.runtime.graph.importers.registry import IMPORTERS, GraphBuilder, Lod, need
 from fluidtool.runtime.graph.ir import Node, Shape, Value
@@ -20,8 +22,10 @@ from fluidtool.tensor import LoDRankTable
 Rings = Callable[[Operator], Any]
 Importer = Callable[["StepBuilder", Operator, Mapping[str, Any]], None]
 STEP_IMPORTERS: dict[str, Importer] = {}
-BEFORE = frozenset({"view", "transpose", "slice", "concat", "stack", "tile", "whole", "converted", "compared"})
-"""Nodes of ids that are computed once more before the step, to be looked at."""
+BEFORE = frozenset(
+    {"view", "transpose", "slice", "concat", "stack", "tile", "whole", "converted", "compared", "yolo_truths"}
+)
+"""Nodes of ids, and of places of boxes, that are computed once more before the step, to be looked at."""
 TERMS = 8  # of a sum, that one formula adds to what came before
 
 
@@ -119,7 +123,7 @@ class Item:
 Items = tuple[Item | None, ...]  # an array of tensors
 Meanings = Mapping[str, Mapping[str, Any]]  # what names stand for, by the table of the builder that says so
 BY_NAME = (
-    "values", "origins", "shapes", "rows", "peaks", "packed", "masks", "conditions", "arrays", "tables", "numbers", "loops",
+    "values", "origins", "shapes", "rows", "peaks", "packed", "masks", "conditions", "arrays", "tables", "loops",
 )  # fmt: skip
 """The tables of a builder by the names of variables."""
 
@@ -130,8 +134,8 @@ class StepBuilder(GraphBuilder):
     states: values of persistable variables, by name. stores: what they become at the end. shapes: of variables that only
     stand for a shape (XShape). rows: gradients of tables that are rows. peaks, packed: what layers of sequences leave for
     their gradients, by the names of variables that stand for it. origins: for each name with a LoD, the input whose LoD it
-    is, or the LoD; known: the LoDs of inputs, if the step is for these only. arrays, tables, numbers: arrays of tensors, rank
-    tables, whole numbers and booleans that are known now. loops: what each step of a loop has left, by its variable of scopes.
+    is, or the LoD; known: the LoDs of inputs, if the step is for these only. arrays, tables: arrays of tensors, rank tables.
+    loops: what each step of a loop has left, by its variable of scopes.
     """
 
     def __init__(self, states: Mapping[str, Value], rings: Rings | None = None) -> None:
@@ -157,10 +161,10 @@ class StepBuilder(GraphBuilder):
         self.known: Mapping[str, Lod] = {}
         self.arrays: dict[str, Items] = {}
         self.tables: dict[str, LoDRankTable] = {}
-        self.numbers: dict[str, int] = {}
         self.loops: dict[str, Sequence[Meanings]] = {}
         self.unrolled = 0  # operators of loops that have been imported
         self.stacks: dict[Any, Any] = {}  # runs of stacked recurrent layers, by what they read
+        self.filled: dict[Value | None, float] = {}  # single numbers that are constants
         self.operators: frozenset[int] = frozenset()  # the ids of all operators of the step
 
     def ring(self, op: Operator) -> Any:
@@ -181,30 +185,46 @@ class StepBuilder(GraphBuilder):
 
     def shape_of(self, op: Operator, slot: str) -> Shape:
         """The shape of an input, which may be no more than that."""
-        name = op.inputs[slot][0]
-        if name in self.shapes:
-            return self.shapes[name]
-        need(name in self.values, f"{name} has no value")
-        return self.values[name].shape
+        return self.shape_of_name(op.inputs[slot][0])
 
     def ids(
-        self, op: Operator, slot: str, rows: int, ignored: int | None = None, lengths: Value | None = None
+        self,
+        op: Operator,
+        slot: str,
+        rows: int,
+        ignored: int | None = None,
+        lengths: Value | None = None,
+        column: Column = ALL,
     ) -> Value:
-        """Whole numbers that must name one of `rows` rows; those of each line beyond its length do not count.
+        """Whole numbers that must name one of `rows` rows; those of a line beyond its length, or of other columns, do not count.
 
         They come from outside, or are computed of what does, apart from lines: a kernel looks at them before the step.
         """
         found = self.get(op, slot, integer=True)
         if self.is_from_outside(found):
-            bound = Bound(self.given_name(found), rows, ignored, "" if lengths is None else self.given_name(lengths))
+            lines = "" if lengths is None else self.given_name(lengths)
+            bound = Bound(self.given_name(found), rows, ignored, lines, column=column)
             if bound not in self.bounds:
                 self.bounds.append(bound)
             return found
-        need(lengths is None and self._is_known_before(found), f"{slot} that is computed")
-        check = found, Bound(COMPUTED, rows, ignored)
-        if check not in self.checked:
-            self.checked.append(check)
+        need(lengths is None, f"{slot} that is computed")
+        self.check_before(found, Bound(COMPUTED, rows, ignored, column=column), f"{slot} that is computed")
         return found
+
+    def check_before(self, value: Value, bound: Bound, why: str) -> None:
+        """Look at whole numbers before the step; refused, for this reason, if they are not known then."""
+        need(self._is_known_before(value), why)
+        if (value, bound) not in self.checked:
+            self.checked.append((value, bound))
+
+    def divisor(self, value: Value) -> tuple[Value, tuple[Bound, ...]]:
+        """Whole numbers that divide others: zeros are found before the step, as ids out of range are."""
+        shapes, found = (
+            (value.shape,),
+            self.whole_node("whole", [value], value.shape, text="(a == 0 ? -1 : 0)", shapes=(value.shape,)),
+        )
+        self.check_before(found, Bound(COMPUTED, 1), "a divisor that depends on floats, or on what the step changes")
+        return self.whole_node("whole", [value, found], value.shape, text="(b < 0 ? 1 : a)", shapes=shapes * 2), ()
 
     def _is_known_before(self, value: Value) -> bool:
         """Whether whole numbers are computed by few operations of what comes from outside, and is no state."""
@@ -226,6 +246,34 @@ class StepBuilder(GraphBuilder):
         value = self.get(op, slot)
         need(prod(value.shape) == 1, f"{slot} of more than one number")
         return value
+
+    def constant_of(self, name: str) -> Any:
+        """The array of a constant; of floats that are a formula, if it is a single number."""
+        value = self.values.get(name)
+        if value in self.filled:
+            return np.array([self.filled[value]], np.float32)
+        return super().constant_of(name)
+
+    def shape_of_name(self, name: str) -> Shape:
+        """The shape of what a name stands for, which may be no more than that."""
+        return self.shapes[name] if name in self.shapes else super().shape_of_name(name)
+
+    def known_number(self, name: str) -> int | None:
+        """A single whole number or boolean that is known when the step is built; None for any other value."""
+        value = self.conditions.get(name) or self.values.get(name)
+        if value is None or value.array is None or value.shape != (1,):
+            return None
+        return int(value.array[0]) if value.integer or name in self.conditions else None
+
+    def let_number(self, name: str, number: int) -> None:
+        """Let a name stand for a whole number."""
+        self.forget([name])
+        self.values[name] = Value(name, (1,), np.array([number], np.int64), integer=True)
+
+    def let_boolean(self, name: str, holds: bool) -> None:
+        """Let a name stand for a boolean."""
+        self.forget([name])
+        self.conditions[name] = Value(name, (1,), np.array([holds], np.float32))
 
     def state(self, op: Operator, slot: str, into: str) -> Value:
         """A state that an update changes in place: the same variable as its output."""
@@ -392,7 +440,7 @@ class BuiltStep:
     """A training step as a graph: its values by name, what it changes, draws and checks.
 
     lods: for each result that has one, the input whose LoD it is, or the LoD. shapes: results that are no more than a shape.
-    checked: whole numbers that are computed, and their bounds.
+    checked: whole numbers that are computed, and their bounds. types: of results that have another one outside.
     """
 
     nodes: tuple[Node, ...]
@@ -406,3 +454,4 @@ class BuiltStep:
     reductions: tuple[Value, ...] = ()
     shapes: Mapping[str, Shape] = field(default_factory=dict)
     checked: tuple[tuple[Value, Bound], ...] = ()
+    types: Mapping[str, Any] = field(default_factory=dict)

@@ -46,12 +46,13 @@ class CudaStep:
     names: tuple[str, ...]  # of the inputs
     inputs: Inputs
     outputs: Mapping[str, Any]
+    types: Mapping[str, Any]  # of outputs that have another one outside
+    mover: Mover
     lods: Mapping[str, str | Lod]
     shapes: Mapping[str, Shape]
     draws: tuple[Draw, ...]
     drawn: Any  # where each drawing begins
     kept: tuple[Any, ...]  # what library calls know by its address alone
-    mover: Mover
     memory: int
     bounds: tuple[Bound, ...]  # of ids, also of computed ones, for which the host waits
     checks: Work | None  # of those on the GPU
@@ -74,8 +75,8 @@ class CudaStep:
             self.work.run()
             for ring in dict.fromkeys(call.ring for call in self.calls if isinstance(call, Reduction)):
                 ring.finish("the sums of a training step")
-            outputs = list(self.outputs.values())
-            return dict(zip(self.outputs, self.mover.copies(outputs, [each.dtype for each in outputs]), strict=True))
+            types = [self.types.get(name, array.dtype) for name, array in self.outputs.items()]
+            return dict(zip(self.outputs, self.mover.copies([*self.outputs.values()], types), strict=True))
 
     def renewed(self, array: Any) -> Any:
         """Another array of the same memory."""
@@ -200,9 +201,9 @@ class StepCompiler:
             bounds, checks, flags, kept = self._checks(look_before(built, lowered), arrays, constants)
         copied = {value.name: array for value, array in inputs.items() if value not in rows}
         return CudaStep(
-            device, lowered.calls, work, tuple(copied), Inputs(self.opened.mover, list(copied.values())), results, built.lods,
-            built.shapes, built.draws, drawn, (arena, *fixed.values(), *owned.values(), *kept), self.opened.mover, needed, bounds,
-            checks, flags,
+            device, lowered.calls, work, tuple(copied), Inputs(self.opened.mover, list(copied.values())), results,
+            built.types, self.opened.mover, built.lods, built.shapes, built.draws, drawn,
+            (arena, *fixed.values(), *owned.values(), *kept), needed, bounds, checks, flags,
         )  # fmt: skip
 
     def _checks(

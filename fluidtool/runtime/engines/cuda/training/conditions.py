@@ -5,24 +5,19 @@ taken.
 from __future__ import annotations
 
 import operator
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from math import prod
 from typing import Any
-
-import numpy as np
 
 from fluidtool.ir import Block, Operator
 from fluidtool.ops.registry import get_op
 from fluidtool.proto.enums import VarType
 from fluidtool.runtime.dependencies import names_used
 from fluidtool.runtime.engines.cuda.training.building import STEP_IMPORTERS, StepBuilder, imports_step
-from fluidtool.runtime.engines.cuda.training.forward import NUMBERS, SHAPED, SHARED
+from fluidtool.runtime.engines.cuda.training.forward import NUMBERS, SHARED
 from fluidtool.runtime.graph.importers.comparisons import COMPARISONS, LOGIC
-from fluidtool.runtime.graph.importers.elementwise import WHOLE_OPERATIONS
 from fluidtool.runtime.graph.importers.refusals import every_attribute
 from fluidtool.runtime.graph.importers.registry import IMPORTERS, need
-from fluidtool.runtime.graph.ir import Value
 
 Attrs = Mapping[str, Any]
 NOW: dict[str, Callable[..., Any]] = {
@@ -32,18 +27,7 @@ NOW: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 """The same for whole numbers and booleans that are known when a step is built."""
 BRANCH = "conditional_block"
-MOVED = ("concat", "expand", "expand_as", "slice", "split", "stack")
-BY_IDS = (
-    "lookup_table", "lookup_table_grad", "lookup_table_v2", "lookup_table_v2_grad", "gather", "gather_grad", "one_hot",
-    "one_hot_v2", "cross_entropy", "cross_entropy2", "cross_entropy_grad", "cross_entropy_grad2",
-    "softmax_with_cross_entropy", "softmax_with_cross_entropy_grad",
-)  # fmt: skip
-"""Operators that look up by whole numbers, and their gradients."""
-NUMBERS_OF_STEPS = frozenset({VarType.FP32, VarType.INT64})
-READING_WHOLES = frozenset(
-    {*COMPARISONS, *SHAPED, *WHOLE_OPERATIONS, *MOVED, *BY_IDS, "accuracy", "assign", "cast", "scale"}
-)
-"""Operators that a step computes on whole numbers."""
+NUMBERS_OF_STEPS = frozenset({VarType.FP32, VarType.INT64, VarType.INT32})
 WITHIN_BRANCHES = frozenset({*SHARED, *NUMBERS, "elementwise_pow", "cast", "fill_constant", "sum"})
 """Operators that a branch may have: they change nothing but their results, and draw nothing."""
 
@@ -58,53 +42,37 @@ def _casts_to(op: Operator, *types: VarType) -> bool:
     return op.type == "cast" and op.has_attr("out_dtype") and op.attr("out_dtype") in types
 
 
-def is_whole_within(op: Operator) -> bool:
-    """Whether an operator casts to whole numbers, and only operators read them that a step computes on whole numbers."""
-    names = set(op.output_arg_names)
-    readers = [
-        each for each in op.block.ops if not names.isdisjoint(names_used(op.block.program, each)) and each is not op
-    ]
-    return _casts_to(op, VarType.INT64, VarType.INT32) and all(each.type in READING_WHOLES for each in readers)
-
-
 def may_be_condition(op: Operator) -> bool:
-    """Whether an operator of conditions may be in a step: of numbers that it has, and booleans stay within it."""
-    found = conditions_of(op.block)
+    """Whether an operator of conditions may be in a step: a branch by a boolean, or what makes one of what a step has.
+
+    The boolean may leave the step, but not for an operator with a block, for which the host would wait.
+    """
     if op.type == BRANCH:
-        return op.input("Cond")[:1] != [] and found.issuperset(op.input("Cond")) and _may_be_branch(op)
-    return found.issuperset(op.output_arg_names)
+        return _may_be_branch(op) and all(_is_boolean(op.block, name) for name in op.input("Cond"))
+    if not (_combines(op) if op.type in LOGIC else _compares(op)):
+        return False
+    (name,) = op.output_arg_names
+    users = [each for each in op.block.ops if name in names_used(op.block.program, each) and each is not op]
+    is_own = _is_boolean(op.block, name) and not any(name in each.output_arg_names for each in users)
+    return is_own and all(_keeps(each, name) for each in users)
 
 
-def conditions_of(block: Block) -> frozenset[str]:
-    """The booleans of a block that are made of float32 or int64, and read by nothing but branches, casts and each other."""
-    users = [op for op in block.ops if is_condition(op)]
-    if not users:
-        return frozenset()
-    made = Counter(name for op in block.ops for name in op.output_arg_names)
-    lost = {name for name, count in made.items() if count > 1}
-    while True:
-        found: set[str] = set()
-        for op in users:
-            if _compares(block, op) or (op.type in LOGIC and found.issuperset(op.input_arg_names)):
-                found.update(name for name in op.output_arg_names if name not in lost and _is_boolean(block, name))
-        escaping = {name for op in block.ops for name in found & names_used(block.program, op) if not _keeps(op, found)}
-        if not escaping:
-            return frozenset(found)
-        lost |= escaping
+def _keeps(op: Operator, name: str) -> bool:
+    """Whether an operator reads a boolean without a block, or is a branch by it that a step has."""
+    return not op.sub_blocks() or (op.type == BRANCH and name in op.input("Cond") and _may_be_branch(op))
 
 
-def _keeps(op: Operator, found: set[str]) -> bool:
-    """Whether an operator that uses conditions has a place in the step, too."""
-    if op.type == BRANCH:
-        return found.issuperset(op.input("Cond")) and _may_be_branch(op)
-    return found.issuperset(op.output_arg_names) or _casts_to(op, *NUMBERS_OF_STEPS)
-
-
-def _compares(block: Block, op: Operator) -> bool:
+def _compares(op: Operator) -> bool:
     """Whether an operator makes booleans of numbers of one type that a step has."""
-    found = [block.find_var_recursive(name) for name in op.input_arg_names]
+    found = [op.block.find_var_recursive(name) for name in op.input_arg_names]
     types = {None if var is None or var.type != VarType.LOD_TENSOR else var.dtype for var in found}
-    return op.type not in LOGIC and op.type != BRANCH and len(types) == 1 and types <= NUMBERS_OF_STEPS
+    return len(types) == 1 and types <= NUMBERS_OF_STEPS
+
+
+def _combines(op: Operator) -> bool:
+    """Whether an operator makes booleans of others."""
+    found = [op.block.find_var_recursive(name) for name in op.input_arg_names]
+    return all(var is not None and var.type == VarType.LOD_TENSOR and var.dtype == VarType.BOOL for var in found)
 
 
 def _may_be_branch(op: Operator) -> bool:
@@ -140,29 +108,23 @@ def _is_boolean(block: Block, name: str) -> bool:
 # ---------------------------------------------------------------- importing
 @imports_step(*COMPARISONS)
 def _compare(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
-    names = [op.inputs[slot][0] for slot in ("X", "Y")]
-    if all(name in b.numbers for name in names):
-        b.numbers[op.outputs["Out"][0]] = _known(b, op, names)
-        return
-    for name in names:
-        if name in b.numbers:
-            b.values[name] = Value(name, (1,), np.array([b.numbers[name]]), integer=True)
-    IMPORTERS[op.type](b, op, dict(attrs))
+    if not _put_known(b, op):
+        IMPORTERS[op.type](b, op, dict(attrs))
 
 
 @imports_step(*LOGIC)
 def _combine(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
-    names = [op.inputs[slot][0] for slot in ("X", "Y") if op.inputs.get(slot)]
-    if any(name in b.numbers for name in names):
-        b.numbers[op.outputs["Out"][0]] = _known(b, op, names)
-        return
-    IMPORTERS[op.type](b, op, dict(attrs))
+    if not _put_known(b, op):
+        IMPORTERS[op.type](b, op, dict(attrs))
 
 
-def _known(b: StepBuilder, op: Operator, names: Sequence[str]) -> int:
-    """What an operator makes of whole numbers and booleans that are known now."""
-    need(all(name in b.numbers for name in names), "a number from elsewhere")
-    return int(NOW[op.type](*(b.numbers[name] for name in names)))
+def _put_known(b: StepBuilder, op: Operator) -> bool:
+    """Put what an operator makes of single numbers and booleans that are known now; False if one is not."""
+    found = [b.known_number(op.inputs[slot][0]) for slot in ("X", "Y") if op.inputs.get(slot)]
+    if None in found:
+        return False
+    b.let_boolean(op.outputs["Out"][0], bool(NOW[op.type](*found)))
+    return True
 
 
 @imports_step(BRANCH)

@@ -29,8 +29,9 @@ def may_be_counter(op: Operator) -> bool:
 @imports_step("increment")
 def _increment(b: StepBuilder, op: Operator, attrs: Mapping[str, Any]) -> None:
     (name,), step = op.inputs["X"], float(attrs["step"])
-    if name in b.numbers:
-        b.numbers[op.outputs["Out"][0]] = b.numbers[name] + int(step)
+    known = b.known_number(name)
+    if known is not None:
+        b.let_number(op.outputs["Out"][0], known + int(step))
         return
     need(name in b.values and prod(b.values[name].shape) == 1, "a counter of more than one number")
     value = b.values[name]

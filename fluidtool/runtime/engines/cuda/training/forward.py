@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from fluidtool.ir import Operator
 from fluidtool.runtime.engines.cuda.training.building import (
     STEP_IMPORTERS,
@@ -16,10 +18,11 @@ from fluidtool.runtime.engines.cuda.training.building import (
 )
 from fluidtool.runtime.graph.importers.convolution import Windows, windows_of
 from fluidtool.runtime.graph.importers.elementwise import shape_of_slopes
+from fluidtool.runtime.graph.importers.grids import add_constant
 from fluidtool.runtime.graph.importers.losses import add_one_hot, labels_of, loss_of, probabilities, soft_loss
 from fluidtool.runtime.graph.importers.reductions import HOW
 from fluidtool.runtime.graph.importers.registry import IMPORTERS, need
-from fluidtool.runtime.graph.importers.rows import add_gather
+from fluidtool.runtime.graph.importers.rows import add_gather, add_gather_nd
 from fluidtool.runtime.graph.importers.transposed import transposed_windows
 from fluidtool.runtime.graph.importers.volumes import windows_of_volumes
 from fluidtool.runtime.graph.ir import Shape, Value
@@ -36,6 +39,9 @@ SHAPED = ("reshape2", "transpose2", "squeeze2", "unsqueeze2", "flatten2", "resha
 """The same for those whose gradients need the shape of their input."""
 RANKING = ("arg_max", "arg_min", "top_k", "top_k_v2", "argsort", "accuracy")
 """The same for those whose results, or what they read, are whole numbers."""
+CONSTANTS = ("assign_value", "eye", "linspace", "range", "shape", "size")
+BOXES = ("prior_box", "density_prior_box", "anchor_generator", "yolo_box", "box_coder")
+"""The same for what depends on shapes, attributes and constants alone, and for boxes, which have no gradients."""
 LOSSES = ("sigmoid_cross_entropy_with_logits", "label_smooth")
 
 
@@ -46,7 +52,7 @@ def _shaped(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
         b.shapes[op.outputs["XShape"][0]] = shape
 
 
-as_in_inference(*SHARED, *RANKING, *LOSSES)
+as_in_inference(*SHARED, *RANKING, *LOSSES, *CONSTANTS, *BOXES)
 STEP_IMPORTERS.update(dict.fromkeys(SHAPED, _shaped))
 
 
@@ -101,17 +107,16 @@ def slopes_of(b: StepBuilder, op: Operator, attrs: Attrs, shape: Shape) -> Value
 
 
 FLOAT32 = 5  # VarType.FP32
-WHOLE = 3  # VarType.INT64
+WHOLE, SHORT = 3, 2  # VarType.INT64, VarType.INT32
+WHOLES = (WHOLE, SHORT)
 
 
 @imports_step("fill_constant")
 def _fill(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
-    computed = any(op.inputs.get(slot) for slot in ("ShapeTensor", "ShapeTensorList", "ValueTensor"))
-    if not computed and attrs["dtype"] == WHOLE and list(attrs["shape"]) == [1]:
-        b.numbers[op.outputs["Out"][0]] = int(float(attrs.get("str_value") or attrs["value"]))
-        return
-    need(not computed and attrs["dtype"] == FLOAT32, "a constant whose shape or value is computed")
-    _put_constant(b, op, attrs, attrs["shape"])
+    if attrs["dtype"] == FLOAT32 and not b.has(op, "ValueTensor"):
+        _put_constant(b, op, attrs, b.settled(op, attrs["shape"], "ShapeTensor", "ShapeTensorList"))
+    else:
+        add_constant(b, op, attrs)
 
 
 @imports_step("fill_constant_batch_size_like")
@@ -120,9 +125,11 @@ def _fill_like_batch(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     (name,), source, target = op.inputs["Input"], int(attrs["input_dim_idx"]), int(attrs["output_dim_idx"])
     given, lod, shape = b.shape_of(op, "Input"), b.lod(name), list(attrs["shape"])
     need(0 <= source < len(given) and 0 <= target < len(shape), "dimensions out of range")
-    need(attrs["dtype"] == FLOAT32, "a constant of another type than float32")
     shape[target] = len(lod[-1]) - 1 if lod and source == 0 else given[source]
-    _put_constant(b, op, attrs, shape)
+    if attrs["dtype"] == FLOAT32:
+        _put_constant(b, op, attrs, shape)
+    else:
+        add_constant(b, op, attrs)
 
 
 def _put_constant(b: StepBuilder, op: Operator, attrs: Attrs, sizes: Sequence[int]) -> None:
@@ -134,14 +141,30 @@ def _put_constant(b: StepBuilder, op: Operator, attrs: Attrs, sizes: Sequence[in
     except ValueError:
         need(False, f"the constant {text}")
         raise
-    b.put(op, "Out", b.node("formula", [], shape, text=literal(number), shapes=(), counts_columns=False))
+    found = b.node("formula", [], shape, text=literal(number), shapes=(), counts_columns=False)
+    if shape == (1,):
+        b.filled[found] = number
+    b.put(op, "Out", found)
 
 
 @imports_step("fill_zeros_like", "fill_zeros_like2")
 def _zeros(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
-    var = op.block.find_var_recursive(op.outputs["Out"][0])
-    need(var is not None and var.dtype == FLOAT32, "zeros of another type than float32")
-    b.put(op, "Out", b.zeros(b.shape_of(op, "X")))
+    (name,), var = op.inputs["X"], op.block.find_var_recursive(op.outputs["Out"][0])
+    given = b.values.get(name)
+    if name not in b.conditions and (var is None or var.dtype == FLOAT32 if given is None else not given.integer):
+        b.put(op, "Out", b.zeros(b.shape_of(op, "X")))
+    else:
+        add_constant(b, op, attrs)
+
+
+@imports_step("fill_any_like")
+def _fill_like(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    value = float(attrs["value"])
+    if attrs["dtype"] in (-1, FLOAT32) and not b.get(op, "X", integer=None).integer and np.isfinite(value):
+        found = b.node("formula", [], b.shape_of(op, "X"), text=literal(value), shapes=(), counts_columns=False)
+        b.put(op, "Out", found)
+    else:
+        add_constant(b, op, attrs)
 
 
 def literal(number: float) -> str:
@@ -414,6 +437,11 @@ def _lookup(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
 @imports_step("gather")
 def _gather(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     add_gather(b, op, attrs, b.ids, [])
+
+
+@imports_step("gather_nd")
+def _gather_nd(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    add_gather_nd(b, op, b.ids, [])
 
 
 PLACES = 22  # bits that say where an id of a table stands among the others

@@ -37,6 +37,7 @@ from fluidtool.runtime.graph.importers.losses import check_sigmoid_cross_entropy
 from fluidtool.runtime.graph.importers.moves import cut_of, repeated_shape
 from fluidtool.runtime.graph.importers.reductions import HOW
 from fluidtool.runtime.graph.importers.registry import need
+from fluidtool.runtime.graph.importers.rows import named_rows
 from fluidtool.runtime.graph.ir import Shape, Value
 
 Attrs = Mapping[str, Any]
@@ -441,6 +442,17 @@ def _gather_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     check_rows(Rows((ids,), (flat,)), shape)
     wins = bool(attrs["overwrite"]) and not saved_by(op.block.program, 2, 0)
     b.put(op, "X@GRAD", b.view(b.node("rows_gradient", [ids, flat], shape, zero=-1, wins=wins), x))
+
+
+@imports_step("gather_nd_grad")
+def _gather_nd_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
+    """Where a place is named twice, both are added, as on the CPU."""
+    x, grad = b.shape_of(op, "X"), b.get(op, "Out@GRAD")
+    rows, depth = named_rows(b, op, x, b.ids), b.get(op, "Index", integer=True).shape[-1]
+    shape = (prod(x[:depth]), prod(x[depth:]))
+    need(prod(grad.shape) == rows.shape[0] * shape[1], "a gradient that does not fit")
+    found = whole_gradient(b, Rows((rows,), (b.view(grad, (rows.shape[0], shape[1])),)), shape)
+    b.put(op, "X@GRAD", b.view(found, x))
 
 
 @imports_step("expand_grad", "expand_as_grad")

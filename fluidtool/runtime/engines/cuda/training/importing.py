@@ -10,6 +10,7 @@ import numpy as np
 
 from fluidtool.ir import Operator
 from fluidtool.proto.enums import VarType
+from fluidtool.runtime.dependencies import names_used
 from fluidtool.runtime.engines.cuda.training import (
     arrays,
     collectives,
@@ -32,11 +33,13 @@ from fluidtool.runtime.engines.cuda.training import (
     structured,
     units,
     updates,
+    yolo,
 )
 from fluidtool.runtime.engines.cuda.training.building import STEP_IMPORTERS, BuiltStep, Rings, StepBuilder
 from fluidtool.runtime.engines.cuda.training.operators import import_operator
 from fluidtool.runtime.engines.cuda.training.rows import stay_within
-from fluidtool.runtime.engines.cuda.training.unrolling import OF_LOOPS, unrolled
+from fluidtool.runtime.engines.cuda.training.unrolling import COUNTS, NUMBERS, OF_LOOPS, unrolled
+from fluidtool.runtime.graph.importers.grids import stays_on_host
 from fluidtool.runtime.graph.importers.registry import Lod
 from fluidtool.runtime.graph.ir import UnsupportedError, Value
 
@@ -62,9 +65,10 @@ PARTS = (
     structured,
     units,
     updates,
+    yolo,
 )
 """The modules whose functions import operators."""
-WHOLE = (np.int64, np.int32)  # those of 32 bits are widened as they are copied in
+WHOLE = (np.int64, np.int32)  # those of 32 bits are widened as they are copied in; booleans become 1 and 0
 TYPED = {
     "fill_constant": "dtype",
     "fill_constant_batch_size_like": "dtype",
@@ -96,7 +100,8 @@ def _has_place(op: Operator) -> bool:
     if op.sub_blocks() or (op.type == "increment" and not counters.may_be_counter(op)):
         return False
     if op.type in TYPED and op.has_attr(TYPED[op.type]) and op.attr(TYPED[op.type]) != forward.FLOAT32:
-        return conditions.is_whole_within(op)
+        on_host = _counts_steps(op) or stays_on_host(op, STEP_IMPORTERS)
+        return op.attr(TYPED[op.type]) in forward.WHOLES and not on_host
     if op.type.startswith("lookup_table") and any(op.has_attr(name) and op.attr(name) for name in OF_SERVERS):
         return False
     kept = op.inputs.get("Cache", []) if op.type.startswith("cudnn_lstm") else []  # a variable for what forward leaves
@@ -104,6 +109,18 @@ def _has_place(op: Operator) -> bool:
     found = (op.block.find_var_recursive(name) for name in names)
     others = [var for var in found if var is not None and var.type != VarType.LOD_TENSOR]
     return all(var.type == VarType.SELECTED_ROWS and stay_within(op, var.name) for var in others)
+
+
+def _counts_steps(op: Operator) -> bool:
+    """Whether loops or branches read whole numbers that an operator makes: the host counts and chooses."""
+    made = set(op.output_arg_names)
+    users = (each for each in op.block.ops if not made.isdisjoint(names_used(op.block.program, each)))
+    return any(each.sub_blocks() or each.type in OF_LOOPS for each in users)
+
+
+def _makes_count(op: Operator) -> bool:
+    """Whether an operator makes a number that loops count or end by, for which the host would wait where others are left to it."""
+    return op.type in COUNTS or op.type in NUMBERS
 
 
 def build_step(
@@ -123,13 +140,15 @@ def build_step(
     values = {}
     shapes = {name: array[:-1] for name, array in given.items() if type(array) is tuple}  # XShape ends with 0
     for name, array in given.items():
-        if name in shapes or array.dtype not in (np.float32, *WHOLE) or array.size == 0:
+        if name in shapes or array.dtype not in (np.float32, np.bool_, *WHOLE) or array.size == 0:
             continue  # an operator that reads it is refused
         values[name] = Value(name, tuple(array.shape), None, array.dtype in WHOLE, array.dtype == np.int32)
-    own = {name: values[name] for name in states if name in values and given[name].dtype != np.int32}
+    booleans = {name for name in values if given[name].dtype == np.bool_}
+    own = {name: values[name] for name in states if name in values and given[name].dtype in (np.float32, np.int64)}
     builder = StepBuilder(own, rings)
     builder.operators = frozenset(id(op) for op, _ in operators)
-    builder.values.update(values)
+    builder.values.update({name: value for name, value in values.items() if name not in booleans})
+    builder.conditions.update({name: values[name] for name in booleans})
     builder.shapes.update(shapes)
     builder.origins.update({name: name for name in given})
     builder.known = known_lods or {}
@@ -147,16 +166,18 @@ def build_step(
     for name, value in stores.items():
         if value.integer and prod(value.shape) > 1:
             raise UnsupportedError(f"{name}: whole numbers that stay in the scope", result=name)
-    for name in wanted:
-        if name in builder.values and builder.values[name].short:
-            raise UnsupportedError(f"{name}: whole numbers of 32 bits that leave the step", result=name)
-    known = (builder.values.keys() - builder.padded) | builder.shapes.keys()
+    changed = {name for op, _ in operators for name in op.output_arg_names}
+    for name in changed.intersection(states).difference(own):
+        raise UnsupportedError(f"{name}: a state of another type than float32 and int64", result=name)
+    results = builder.values | builder.conditions
+    counts = {name for op, _ in operators if is_of_loops(op) and _makes_count(op) for name in op.output_arg_names}
+    known = (results.keys() - builder.padded - counts) | builder.shapes.keys()
     missing = [name for name in wanted if name not in known]
     if missing:
         raise UnsupportedError(f"{missing[0]} is only known to the operators of a step", result=missing[0])
     step = BuiltStep(
         tuple(builder.nodes),
-        builder.values,
+        results,
         stores,
         tuple(builder.updates),
         tuple(builder.draws),
@@ -166,5 +187,10 @@ def build_step(
         row_updates=tuple(builder.row_updates),
         reductions=tuple(builder.reductions),
         shapes={name: (*builder.shapes[name], 0) for name in wanted if name in builder.shapes},
+        types={
+            name: np.bool_ if name in builder.conditions else np.int32
+            for name in wanted
+            if name in builder.conditions or (name in builder.values and builder.values[name].short)
+        },
     )
     return step, values

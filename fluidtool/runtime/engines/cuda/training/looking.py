@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 from math import prod
 
 from fluidtool.records import dataclass
@@ -12,7 +12,7 @@ from fluidtool.runtime.engines.cuda.sources import BUSY, THREADS, Source
 from fluidtool.runtime.engines.cuda.training.building import BuiltStep
 from fluidtool.runtime.engines.cuda.training.lowering import LoweredStep
 from fluidtool.runtime.graph.bounds import Bound
-from fluidtool.runtime.graph.ir import Graph
+from fluidtool.runtime.graph.ir import Graph, Node, Value, operands
 
 AT_ONCE = 200  # bounds of ids, and perhaps of their lengths, that one kernel looks at
 
@@ -44,8 +44,8 @@ def look_before(step: BuiltStep, lowered: LoweredStep) -> Look | None:
         for bound in step.bounds
         if bound.name in given
     ]
-    read = {value for node in lowered.graph.nodes for value in node.inputs}
-    computed = [(value, bound) for value, bound in step.checked if value in read]
+    made = {node.output: node for node in step.nodes}
+    computed = [(value, bound) for value, bound in step.checked if _is_made_of(value, made, lowered.inputs)]
     graph = Graph(tuple(lowered.inputs), [value for value, _ in computed], step.nodes).without_unread()
     places = {value: Place(buffer, row_major(value.shape)) for value, buffer in lowered.inputs.items()}
     low = Lowering(graph, frozenset(), {}, places=places, apart=frozenset())
@@ -59,6 +59,13 @@ def look_before(step: BuiltStep, lowered: LoweredStep) -> Look | None:
     return Look(tuple(low.calls), tuple(each.bound for each in numbers), flags)
 
 
+def _is_made_of(value: Value, made: Mapping[Value, Node], given: Container[Value]) -> bool:
+    """Whether a value is computed of constants and of what is given: a step that does not read an input does not have it."""
+    if value in made:
+        return all(_is_made_of(each, made, given) for each in operands(made[value]))
+    return value.array is not None or value in given
+
+
 def check(numbers: Sequence[Checked], flags: Pointer) -> Launch:
     """The kernel that sets the flag of each bound which some of its numbers are beyond."""
     src = Source(Lowering(Graph((), [], ()), frozenset(), {}))
@@ -67,6 +74,9 @@ def check(numbers: Sequence[Checked], flags: Pointer) -> Launch:
     for number, each in enumerate(numbers):
         bound, ids = each.bound, src.pointer(each.pointer.buffer, each.pointer.offset)
         others = "" if bound.ignored is None else f" && id != {bound.ignored}ll"
+        column, columns = bound.column
+        if columns > 1:
+            others += f" && i % {columns} == {column}"
         if each.lengths is not None:
             width = 2 * each.count // each.lengths.floats
             others += f" && i % {width} < {src.pointer(each.lengths)}[i / {width}]"

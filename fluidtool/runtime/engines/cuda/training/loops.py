@@ -169,11 +169,12 @@ def _while(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     around = b.meanings(own)
     kept: list[Meanings] = []
     while True:
-        need(condition in b.numbers, f"{condition} is only known when the program runs")
-        if not b.numbers[condition]:
+        goes_on = b.known_number(condition)
+        need(goes_on is not None, f"{condition} is only known when the program runs")
+        if not goes_on:
             break
         b.forget(own)
-        before = b.meanings(remembered, ("values", "origins", "numbers"))
+        before = b.meanings(remembered, ("values", "origins", "conditions"))
         run(b, block.ops)
         after = b.meanings(own)
         kept.append({table: {**by, **before.get(table, {})} for table, by in after.items()})

@@ -12,6 +12,7 @@ from fluidtool.runtime.engines.cuda.training.building import STEP_IMPORTERS, Ste
 from fluidtool.runtime.engines.cuda.training.sequences import OWN_LODS, reads_lods
 from fluidtool.runtime.engines.cuda.training.unrolling import OF_LOOPS
 from fluidtool.runtime.graph.importers.formats import channels_first
+from fluidtool.runtime.graph.importers.grids import fold
 
 LODS = {
     "cross_entropy2": (("X", "XShape"),),
@@ -27,7 +28,8 @@ def import_operator(b: StepBuilder, op: Operator, attrs: Mapping[str, Any]) -> N
     if reads_lods(op.type):
         b.lods.update({name: b.lod(name) for name in op.input_arg_names})
     with channels_first(b, op, dict(attrs)) as settled:
-        STEP_IMPORTERS[op.type](b, op, settled)
+        if not fold(b, op, settled):
+            STEP_IMPORTERS[op.type](b, op, settled)
     if op.type not in OF_LOOPS:
         _pass_lods_on(b, op)
 
@@ -47,6 +49,8 @@ def _pass_lods_on(b: StepBuilder, op: Operator) -> None:
     pairs = [*get_op(op.type).share_lod, *LODS.get(op.type, ())]
     if op.type.startswith("elementwise_") and op.type.endswith("_grad"):
         pairs.append(("Out@GRAD", "X@GRAD"))
+    if op.type == "box_coder":
+        pairs.append(("PriorBox" if op.has_attr("axis") and op.attr("axis") == 1 else "TargetBox", "OutputBox"))
     if _is_of_rows(op, b):
         pairs.append(("X", "Out"))
     for source, target in pairs:
@@ -63,8 +67,8 @@ def _is_of_rows(op: Operator, b: StepBuilder) -> bool:
         return int(op.attr("axis") if op.has_attr("axis") else 0) % len(b.values[op.inputs["X"][0]].shape) != 0
     if op.type == "pad":
         return not any(op.attr("paddings")[:2])
-    if op.type in ("expand", "expand_as"):
-        return b.shape_of(op, "X")[0] == b.values[op.outputs["Out"][0]].shape[0]
+    if op.type in ("expand", "expand_as", "gather_nd"):
+        return b.shape_of(op, "X")[:1] == b.values[op.outputs["Out"][0]].shape[:1]
     return op.type.startswith("reduce_") and not op.type.endswith("_grad") and _keeps_rows(op, b)
 
 
