@@ -94,7 +94,7 @@ def test_what_a_step_gives_is_copied_at_once(compiled: list[CudaStep]) -> None:
     names = [x, typed(net, cast(net, x, BOOL), VarType.BOOL), typed(net, cast(net, x, INT32), VarType.INT32)]
     stepped(net, *names)
     (step,) = compiled
-    given = {name: array for name, array in step.inputs.items()}
+    given = dict(zip(step.names, step.inputs._arrays, strict=True))
     for _ in range(3):
         with EVENTS.counted() as counts:
             step.run(given, np.random.default_rng, {})
