@@ -64,6 +64,15 @@ def test_matmul_and_its_gradients(
     agree("matmul_grad", {"X": x, "Y": y, "Out@GRAD": grad}, GRADS, scale=max(rows, columns) ** 0.5, **attrs)
 
 
+@pytest.mark.parametrize(
+    ("x", "y"), [((0, 18), (18, 4)), ((3, 1), (1, 0)), ((2, 3, 0), (2, 0, 5)), ((0, 3, 4), (0, 4, 5))]
+)
+def test_empty_matrices_are_left_to_numpy(x: tuple[int, ...], y: tuple[int, ...]) -> None:
+    feeds = {"X": floats(*x), "Y": floats(*y, seed=1)}
+    agree("matmul", feeds, ["Out"])
+    agree("matmul_grad", {**feeds, "Out@GRAD": floats(*x[:-1], y[-1], seed=2)}, GRADS)
+
+
 @pytest.mark.parametrize("type", ["mul", "matmul"])
 def test_products_and_gradients_that_are_large_enough_are_answered(type: str, monkeypatch: pytest.MonkeyPatch) -> None:
     answered, of_gradient = counted(monkeypatch, type), counted(monkeypatch, f"{type}_grad")

@@ -208,10 +208,10 @@ def matmul_gradient(
 
 
 def are_stacks(x: Any, y: Any) -> bool:
-    """Whether both are float32 matrices, as many on either side."""
-    return (
-        x is not None and y is not None and are_floats(x, y) and x.ndim == y.ndim > 1 and x.shape[:-2] == y.shape[:-2]
-    )
+    """Whether both are float32 matrices with elements, as many on either side."""
+    if x is None or y is None or not are_floats(x, y) or not (x.size and y.size):
+        return False
+    return bool(x.ndim == y.ndim > 1 and x.shape[:-2] == y.shape[:-2])
 
 
 def scaled(alpha: float) -> Activation:
