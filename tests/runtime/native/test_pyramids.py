@@ -191,6 +191,19 @@ def test_pixels_that_stay_apart(why: str) -> None:
     assert columns // 2 not in columns_of(net, "INT8_PRODUCTS")
 
 
+@pytest.mark.parametrize("reader", ["pool2d", "another quantizer"])
+def test_pixels_stay_apart_for_a_quantizer_that_reads_floats(reader: str) -> None:
+    net, count = Net(), narrow()
+    y = net.conv(rounded(net, net.data(1, 3, 4, 8), 3.0), weights(net, count, 3, 1, 1))
+    z = rounded(net, y, 9.0)
+    if reader == "pool2d":
+        out = net.op("pool2d", "Out", {"X": z}, pooling_type="avg", ksize=[2, 2], strides=[2, 2], paddings=[0, 0])
+        same(net, out)
+    else:
+        same(net, *(net.conv(each, weights(net, 20, count, 1, 1)) for each in (z, rounded(net, y, 5.0))))
+    assert 4 not in columns_of(net, "INT8_PRODUCTS")
+
+
 # ---------------------------------------------------------------- the end of a sum
 def test_hard_swish_divides_as_a_division_does() -> None:
     """Also where the quotient is tiny or huge: by whole numbers as sums, and powers of two as factors."""

@@ -95,7 +95,8 @@ def byte_uses(graph: Graph, width: int) -> ByteUses:
     wants_floats = {
         out: out not in uses.next or uses.leaves_floats(maker) or uses.readers[out] > 1 for out, maker in makers.items()
     }
-    return replace(uses, twins=find_twins(graph, width, wants_floats))
+    settled = {quantize for out, quantize in uses.next.items() if not uses.leaves_floats(makers[out])}
+    return replace(uses, twins=find_twins(graph, width, wants_floats, settled))
 
 
 # ---------------------------------------------------------------- layout

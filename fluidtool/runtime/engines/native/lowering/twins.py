@@ -6,7 +6,7 @@ anyway; floats that only such convolutions add lie in blocks of as many channels
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -17,8 +17,12 @@ from fluidtool.runtime.engines.native.lowering.convolution import is_depthwise
 from fluidtool.runtime.graph.ir import Graph, Node, Value
 
 
-def find_twins(graph: Graph, width: int, wants_floats: Mapping[Value, bool]) -> frozenset[Node]:
-    """The convolutions whose pixels share vectors. wants_floats: by result whether it is stored as floats."""
+def find_twins(
+    graph: Graph, width: int, wants_floats: Mapping[Value, bool], settled: Collection[Node]
+) -> frozenset[Node]:
+    """The convolutions whose pixels share vectors. wants_floats: by result whether it is stored as floats. settled: the quantizers
+    that read none, since what they make is stored as bytes before.
+    """
     found = {node.output: node for node in graph.nodes if _is_narrow(node, width)}
     readers: dict[Value, list[Node]] = {}
     for node in graph.nodes:
@@ -30,8 +34,7 @@ def find_twins(graph: Graph, width: int, wants_floats: Mapping[Value, bool]) -> 
         if residual is not None and not (residual in found and wants_floats[residual]):
             return False
         added = all(
-            reader.kind == "quantize"
-            or (reader.output in found and reader.residual is out and out not in reader.inputs)
+            reader in settled or (reader.output in found and reader.residual is out and out not in reader.inputs)
             for reader in readers.get(out, [])
         )
         return not wants_floats[out] or (added and out not in graph.outputs)
