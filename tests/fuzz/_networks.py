@@ -24,6 +24,7 @@ from fluidtool.proto.enums import AttrType
 from fluidtool.runtime import Executor, Scope
 from fluidtool.runtime.engines.native.kernels import KERNELS
 from fluidtool.runtime.graph.importers import IMPORTERS
+from fluidtool.runtime.graph.importers.registry import FOR_GPUS
 from fluidtool.tensor import LoDTensor, SelectedRows
 from tests.support.golden import corpus, names_in, read_arrays, read_json, value_of
 
@@ -88,7 +89,9 @@ def program_of(name: str) -> Program:
 
 @cache
 def recipes() -> dict[str, tuple[Recipe, ...]]:
-    """By type: operators whose inputs are all feeds or parameters of a packed case, and some that no case has."""
+    """By type: operators whose inputs are all feeds or parameters of a packed case, and some that no case has; none that only
+    GPUs have kernels for.
+    """
     found: dict[str, list[Recipe]] = {}
     for name in packed("read"):
         folder = corpus("optest") / name
@@ -96,7 +99,11 @@ def recipes() -> dict[str, tuple[Recipe, ...]]:
         values = {entry["name"]: value_of(entry, arrays) for entry in (*spec["feeds"], *spec["scope"])}
         for op in program_of(name).global_block().ops:
             given = {slot: names for slot, names in op.inputs.items() if names}
-            if op.type not in IMPORTERS or not all(name in values for names in given.values() for name in names):
+            if (
+                op.type not in IMPORTERS
+                or op.type in FOR_GPUS
+                or not all(name in values for names in given.values() for name in names)
+            ):
                 continue
             if all(isinstance(values[name], LoDTensor) for names in given.values() for name in names):
                 inputs = {slot: [single(values[name]) for name in names] for slot, names in given.items()}

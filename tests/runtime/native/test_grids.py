@@ -50,6 +50,16 @@ def test_boxes_may_be_fetched_as_they_are() -> None:
     check(net, x, *boxes(net, image, x))
 
 
+def test_boxes_of_another_type_are_left_to_numpy() -> None:
+    net = Net()
+    numbers = net.data(of=np.arange(24, dtype=np.int32).reshape(1, 2, 3, 4))
+    x = net.conv(net.data(1, 3, 4, 4), net.parameter(8, 3, 3, 3))
+    found = boxes(net, numbers, numbers)
+    for native, numpy in zip(net.run("native", x, *found), net.run("numpy", x, *found), strict=True):
+        assert native.dtype == numpy.dtype
+        np.testing.assert_allclose(native, numpy, rtol=1e-5, atol=1e-6)
+
+
 def test_anchors_lie_within_a_region() -> None:
     net = Net()
     _, x = features(net)

@@ -42,6 +42,7 @@ FOLDED = frozenset(
 @imports("anchor_generator", results=("Anchors", "Variances"))
 def _grid(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     for slot, array in _computed(r, op, attrs).items():
+        need(array.dtype == np.float32, f"{slot} of another type than float32")
         r.add("view", [Value(op.outputs[slot][0], array.shape, array)], op, slot, array.shape)
 
 
