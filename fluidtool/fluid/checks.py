@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from operator import index
 from typing import Any
 
-from fluidtool.errors import ArgumentTypeError, WrongKindError
+from fluidtool.errors import ArgumentTypeError, AssertedError, WrongKindError
 from fluidtool.ir import Variable
 from fluidtool.ir.variable import data_type, data_type_name
 
@@ -24,6 +24,13 @@ def check_type(input: Any, input_name: str, expected_type: Any, op_name: str, ex
         raise ArgumentTypeError(
             f"The type of '{input_name}' in {op_name} must be {expected_type}, but received {type(input)}. {extra_message}"
         )
+
+
+def check_given(**arguments: object) -> None:
+    """Raise AssertedError (an AssertionError) if one of these arguments is None."""
+    for name, value in arguments.items():
+        if value is None:
+            raise AssertedError(f"{name} must be given, found None")
 
 
 def declared_sizes(shape: Sequence[int | None], op_name: str) -> list[int]:

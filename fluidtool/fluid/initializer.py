@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from fluidtool.errors import AssertedError, UnsupportedOperatorError, UsageError
+from fluidtool.fluid.checks import check_given
 from fluidtool.fluid.offers import defined_in, refuse_other_names
 from fluidtool.ir import Block, Operator, Variable, unique_name
 from fluidtool.ir.variable import data_type_name
@@ -37,13 +38,7 @@ class Initializer:
 
     def __call__(self, var: Variable, block: Block) -> Operator:
         """Append the initialization of `var` to `block`."""
-        raise UnsupportedOperatorError(f"{type(self).__name__} has no rule to initialize a variable")
-
-    def _require(self, *names: str) -> None:
-        """Raise AssertedError if one of these arguments is None."""
-        for name in names:
-            if getattr(self, name) is None:
-                raise AssertedError(f"{type(self).__name__} needs a number for {name}, found None")
+        raise UnsupportedOperatorError(f"{type(self).__name__} has no rule to initialize {getattr(var, 'name', var)}")
 
 
 def _prepend(
@@ -88,7 +83,7 @@ class ConstantInitializer(Initializer):
     force_cpu: bool = False
 
     def __post_init__(self) -> None:
-        self._require("value")
+        check_given(value=self.value)
 
     def __call__(self, var: Variable, block: Block) -> Operator:
         attrs = {"shape": list(var.shape), "value": float(self.value), "force_cpu": self.force_cpu}
@@ -107,7 +102,7 @@ class UniformInitializer(Initializer):
     diag_val: float = 1.0
 
     def __post_init__(self) -> None:
-        self._require("low", "high", "seed")
+        check_given(low=self.low, high=self.high, seed=self.seed)
         if self.high < self.low:
             raise AssertedError(f"UniformInitializer needs low <= high, found {self.low} and {self.high}")
         if (self.diag_num > 0) != (self.diag_step > 0):
@@ -136,7 +131,7 @@ class NormalInitializer(Initializer):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        self._require("loc", "scale", "seed")
+        check_given(loc=self.loc, scale=self.scale, seed=self.seed)
 
     def __call__(self, var: Variable, block: Block) -> Operator:
         self.seed = self.seed or block.program.random_seed
@@ -152,7 +147,7 @@ class TruncatedNormalInitializer(Initializer):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        self._require("loc", "scale", "seed")
+        check_given(loc=self.loc, scale=self.scale, seed=self.seed)
 
     def __call__(self, var: Variable, block: Block) -> Operator:
         self.seed = self.seed or block.program.random_seed
@@ -170,7 +165,7 @@ class XavierInitializer(Initializer):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        self._require("uniform", "seed")
+        check_given(uniform=self.uniform, seed=self.seed)
 
     def __call__(self, var: Variable, block: Block) -> Operator:
         fan_in, fan_out = _fans(var)
@@ -192,7 +187,7 @@ class MSRAInitializer(Initializer):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        self._require("uniform", "seed")
+        check_given(uniform=self.uniform, seed=self.seed)
 
     def __call__(self, var: Variable, block: Block) -> Operator:
         fan_in = float(_fans(var)[0] if self.fan_in is None else self.fan_in)

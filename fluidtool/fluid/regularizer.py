@@ -6,7 +6,8 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from fluidtool.errors import AssertedError, UnsupportedOperatorError
+from fluidtool.errors import UnsupportedOperatorError
+from fluidtool.fluid.checks import check_given
 from fluidtool.fluid.framework import name_scope
 from fluidtool.fluid.offers import defined_in, refuse_other_names
 from fluidtool.ir import Block, Parameter, Variable, unique_name
@@ -21,12 +22,7 @@ class WeightDecayRegularizer:
 
     def __call__(self, param: Variable, grad: Variable, block: Block) -> Variable:
         """Append the gradient of the penalty on `param` and return its variable."""
-        raise UnsupportedOperatorError(f"{type(self).__name__} has no rule for a gradient")
-
-
-def _check_coefficient(coefficient: object) -> None:
-    if coefficient is None:
-        raise AssertedError("regularization_coeff needs a number, found None")
+        raise UnsupportedOperatorError(f"{type(self).__name__} has no rule for {getattr(grad, 'name', grad)}")
 
 
 def _temporary(block: Block, param: Variable) -> Variable:
@@ -42,7 +38,7 @@ class L2DecayRegularizer(WeightDecayRegularizer):
     regularization_coeff: float = 0.0
 
     def __post_init__(self) -> None:
-        _check_coefficient(self.regularization_coeff)
+        check_given(regularization_coeff=self.regularization_coeff)
 
     def __call__(self, param: Variable, grad: Variable, block: Block) -> Variable:
         decay = _temporary(block, param)
@@ -62,7 +58,7 @@ class L1DecayRegularizer(WeightDecayRegularizer):
     regularization_coeff: float = 0.0
 
     def __post_init__(self) -> None:
-        _check_coefficient(self.regularization_coeff)
+        check_given(regularization_coeff=self.regularization_coeff)
 
     def __call__(self, param: Variable, grad: Variable, block: Block) -> Variable:
         decay = _temporary(block, param)

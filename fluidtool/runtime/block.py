@@ -107,8 +107,8 @@ def compile_block(
     steps = [Step(op, info := get_op(op.type), kernel_attrs(op, info)) for op in ops]
     local = tuple(v.name for v in block.vars.values() if not v.persistable)
     persistable = tuple(v.name for v in block.vars.values() if v.persistable)
-    is_trained = any(trains(op) for other in block.program.blocks for op in other.ops)
-    if block.idx > 0 and numbers is not None and not is_trained:
+    has_inner_regions = numbers is not None and not any(trains(op) for each in block.program.blocks for op in each.ops)
+    if block.idx > 0 and has_inner_regions:
         persistable = persistable_around(block)
     if block.idx == 0:
         dead = dead_after(block.program, ops, set(local) - fetched)
@@ -133,7 +133,8 @@ def compile_block(
         else:
             used = [names_used(block.program, op) for op in ops]
             work = find_chains(steps, used, frozenset(fetched.union(persistable)))
-    elif engine is not None and numbers is not None and not is_trained:
+    elif has_inner_regions:
+        assert engine is not None and numbers is not None
         from fluidtool.runtime.inner_regions import find_inner_regions  # on GPUs alone
 
         work = find_inner_regions(block, steps, frozenset(persistable), fetched, engine, numbers)

@@ -130,6 +130,15 @@ def test_base_classes_have_no_rule(call: Callable[[], Any]) -> None:
     refused(call, NotImplementedError, "has no rule")
 
 
+def test_a_base_class_names_what_it_has_no_rule_for() -> None:
+    weight = fluid.layers.create_parameter([2], "float32", name="w")
+    block = fluid.default_main_program().global_block()
+    refused(lambda: fluid.initializer.Initializer()(weight, block), NotImplementedError, "no rule to initialize w")
+    refused(
+        lambda: fluid.regularizer.WeightDecayRegularizer()(weight, weight, block), NotImplementedError, "no rule for w"
+    )
+
+
 def test_a_callback_is_called() -> None:
     loss = layers.mean(layers.fc(x(-1, 3), 2))
     refused(

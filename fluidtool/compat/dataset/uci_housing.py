@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tarfile
 import tempfile
 from collections.abc import Iterator
@@ -73,6 +74,7 @@ def fluid_model() -> str:
         with tarfile.open(archive) as tar:
             tar.extractall(folder, filter="data")
     except tarfile.TarError as error:
+        shutil.rmtree(folder)
         raise UnreadableError(f"{archive} is not a complete tar file: {error}") from error
     return folder
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, cast
 
 from fluidtool.errors import ArgumentTypeError, AssertedError, ProgramError, UsageError
+from fluidtool.fluid.checks import check_given
 from fluidtool.fluid.clip import GradientClipBase, append_gradient_clip_ops, error_clip_callback
 from fluidtool.fluid.framework import default_main_program, device_guard, name_scope, program_guard
 from fluidtool.fluid.initializer import Constant
@@ -42,13 +43,6 @@ class Accumulator:
     device: str | None = None
 
 
-def require(**arguments: object) -> None:
-    """Raise AssertedError if one of these arguments is None."""
-    for name, value in arguments.items():
-        if value is None:
-            raise AssertedError(f"{name} must be given, found None")
-
-
 class Optimizer:
     """The base of optimizers. Arguments as in Paddle 1.8.5.
 
@@ -67,7 +61,7 @@ class Optimizer:
         grad_clip: GradientClipBase | None = None,
         name: str | None = None,
     ) -> None:
-        require(learning_rate=learning_rate)
+        check_given(learning_rate=learning_rate)
         if not isinstance(learning_rate, (float, Variable)):
             raise ArgumentTypeError(f"learning rate should be float or Variable, got {learning_rate.__class__} here")
         if grad_clip is not None and not isinstance(grad_clip, GradientClipBase):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from fluidtool.fluid.checks import check_given
 from fluidtool.fluid.framework import name_scope
-from fluidtool.fluid.optimizer.base import Accumulator, Optimizer, ParamGrad, require
+from fluidtool.fluid.optimizer.base import Accumulator, Optimizer, ParamGrad
 from fluidtool.ir import Block, Operator, Variable
 
 
@@ -33,7 +34,7 @@ class MomentumOptimizer(Optimizer):
         name: str | None = None,
     ) -> None:
         super().__init__(learning_rate, parameter_list, regularization, grad_clip, name)
-        require(momentum=momentum)
+        check_given(momentum=momentum)
         self._momentum, self._use_nesterov = momentum, bool(use_nesterov)
 
     def attrs(self, param: Variable) -> dict[str, Any]:
@@ -59,7 +60,7 @@ class LarsMomentumOptimizer(Optimizer):
         name: str | None = None,
     ) -> None:
         super().__init__(learning_rate, parameter_list, regularization, grad_clip, name)
-        require(momentum=momentum)
+        check_given(momentum=momentum)
         self._momentum, self._lars_coeff, self._lars_weight_decay = momentum, lars_coeff, lars_weight_decay
 
     def attrs(self, param: Variable) -> dict[str, Any]:
@@ -87,7 +88,7 @@ class AdagradOptimizer(Optimizer):
         initial_accumulator_value: float = 0.0,
     ) -> None:
         super().__init__(learning_rate, parameter_list, regularization, grad_clip, name)
-        require(epsilon=epsilon)
+        check_given(epsilon=epsilon)
         self._epsilon, self.initial_accumulator_value = epsilon, initial_accumulator_value
 
     def accumulators(self) -> tuple[Accumulator, ...]:
@@ -120,7 +121,7 @@ class AdamOptimizer(Optimizer):
         lazy_mode: bool = False,
     ) -> None:
         super().__init__(learning_rate, parameter_list, regularization, grad_clip, name)
-        require(beta1=beta1, beta2=beta2, epsilon=epsilon)
+        check_given(beta1=beta1, beta2=beta2, epsilon=epsilon)
         self._beta1, self._beta2, self._epsilon, self._lazy_mode = beta1, beta2, epsilon, lazy_mode
 
     def accumulators(self) -> tuple[Accumulator, ...]:
@@ -167,7 +168,7 @@ class AdamaxOptimizer(Optimizer):
         name: str | None = None,
     ) -> None:
         super().__init__(learning_rate, parameter_list, regularization, grad_clip, name)
-        require(beta1=beta1, beta2=beta2, epsilon=epsilon)
+        check_given(beta1=beta1, beta2=beta2, epsilon=epsilon)
         self._beta1, self._beta2, self._epsilon = beta1, beta2, epsilon
 
     def accumulators(self) -> tuple[Accumulator, ...]:
@@ -207,7 +208,7 @@ class DpsgdOptimizer(Optimizer):
         parameter_list: Any = None,
     ) -> None:
         super().__init__(learning_rate, parameter_list)
-        require(clip=clip, batch_size=batch_size, sigma=sigma)
+        check_given(clip=clip, batch_size=batch_size, sigma=sigma)
         self._clip, self._batch_size, self._sigma = clip, batch_size, sigma
         self._seed: int | None = None
 
@@ -233,7 +234,7 @@ class DecayedAdagradOptimizer(Optimizer):
         name: str | None = None,
     ) -> None:
         super().__init__(learning_rate, parameter_list, regularization, grad_clip, name)
-        require(decay=decay, epsilon=epsilon)
+        check_given(decay=decay, epsilon=epsilon)
         self._decay, self._epsilon = decay, epsilon
 
     def attrs(self, param: Variable) -> dict[str, Any]:
@@ -354,7 +355,7 @@ class LambOptimizer(AdamOptimizer):
         name: str | None = None,
     ) -> None:
         super().__init__(learning_rate, beta1, beta2, epsilon, parameter_list, regularization, grad_clip, name)
-        require(lamb_weight_decay=lamb_weight_decay)
+        check_given(lamb_weight_decay=lamb_weight_decay)
         self._weight_decay, self._exclude = lamb_weight_decay, exclude_from_weight_decay_fn
 
     def attrs(self, param: Variable) -> dict[str, Any]:

@@ -68,9 +68,8 @@ class GraphBuilder:
         self.quantizers: dict[Value, Quantizer] = {}  # of activations that were rounded to steps
         self.whole: dict[Value, WholeWeights] = {}  # of weights that were
         self.frames: dict[Value, Value] = {}  # volume -> the same elements as a sequence of images
-        self.places: dict[
-            tuple[Value, Shape], Value
-        ] = {}  # indexes of several axes -> the numbers of the rows that they name
+        # Indexes of several axes, and the sizes of these -> the numbers of the rows that they name.
+        self.places: dict[tuple[Value, Shape], Value] = {}
         self.turned: dict[Value, Value] = {}  # images with their channels last <-> the same with their channels first
         self._count = 0
 
