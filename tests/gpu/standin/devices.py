@@ -45,10 +45,14 @@ class Machine:
         self.submitted = 0  # pieces of work so far, of which a graph is one
         self.streams: list[Stream] = []  # that were made
         self.hung: set[int] = set()  # devices on which a stream waits for good
+        self.held: list[
+            int
+        ] = []  # devices on which some thread captures a stream that waits for the usual one, and the other way
 
     def submit(self, work: Callable[[], None]) -> None:
         """Do what is asked of the device, or note it for the graph that is captured; raises CUDARuntimeError if it is lost."""
         self.submitted += 1
+        self.require_usual_stream()
         if self.left is not None:
             self.left -= 1
             if self.left < 0:
@@ -63,6 +67,14 @@ class Machine:
         if self.capturing is not None:
             raise CUDARuntimeError(
                 900, "cudaErrorStreamCaptureUnsupported: operation not permitted when stream is capturing"
+            )
+
+    def require_usual_stream(self) -> None:
+        """Raise CUDARuntimeError where a thread uses it while another captures a stream that it would have to wait for."""
+        if self.current in self.held and self.stack[-1] is Stream.null:
+            raise CUDARuntimeError(
+                906,
+                "cudaErrorStreamCaptureImplicit: operation would make the legacy stream depend on a capturing blocking stream",
             )
 
     @property
@@ -159,6 +171,7 @@ class Stream:
 
     def __init__(self, null: bool = False, non_blocking: bool = False, ptds: bool = False) -> None:
         self.ptr = 0 if null else id(self)
+        self.is_blocking = not non_blocking
         self.waiting: list[Callable[[], None]] = []  # sums over devices, which run when somebody waits for them
         self.follows = False  # the stream that was current: work on it may be part of what that one captures
         if not null:
@@ -205,10 +218,14 @@ class Stream:
             raise CUDARuntimeError(900, "cudaErrorStreamCaptureUnsupported: the legacy stream cannot be captured")
         MACHINE.require_no_capture()
         MACHINE.capturing = []
+        if self.is_blocking:
+            MACHINE.held.append(MACHINE.current)
 
     def end_capture(self) -> Graph:
         """What was asked since."""
         assert MACHINE.capturing is not None
+        if self.is_blocking:
+            MACHINE.held.remove(MACHINE.current)
         found, MACHINE.capturing = Graph(MACHINE.capturing), None
         return found
 

@@ -68,7 +68,10 @@ class LoweredCalls(Protocol):
 
 
 class Libraries:
-    """The libraries on one GPU, opened when a region first calls them; plans are kept for the life of the engine."""
+    """The libraries on one GPU, opened when a region first calls them; plans are kept for the life of the engine.
+
+    Threads call them one at a time: handles and descriptions keep what a call sets, such as its stream, until it is made.
+    """
 
     def __init__(self, device: Device, precision: str = "float32") -> None:
         self.device, self.precision = device, precision
@@ -76,6 +79,7 @@ class Libraries:
         self._convolutions: Cudnn | None = None
         self._copies = Copies(device.xp)
         self.mover = Mover(device)
+        self._lock = locks.lock()
 
     def prepare(self, call: LibraryCall, address: Callable[[Pointer], int]) -> None:
         """Make the plan of a call. Raises RefusedError where the library has none, or cannot be used."""
@@ -104,7 +108,8 @@ class Libraries:
 
     def _asked(self, call: LibraryCall, work: Callable[[Any], Any]) -> Any:
         try:
-            return work(self._library(call))
+            with self._lock:
+                return work(self._library(call))
         except (RefusedError, FluidError, MemoryError, self.device.xp.cuda.runtime.CUDARuntimeError):
             raise
         except Exception as error:  # the libraries have classes of their own, and none that all of these are
@@ -196,7 +201,9 @@ class Work:
     def _captured(self) -> Any:
         """Everything between inputs and outputs as one graph; None, with a warning, if something cannot be captured."""
         failure = self.device.xp.cuda.runtime.CUDARuntimeError
-        with self.device.xp.cuda.Stream() as stream:
+        with self.device.xp.cuda.Stream(
+            non_blocking=True
+        ) as stream:  # of any other, CUDA forbids threads the usual stream
             try:
                 stream.begin_capture()
                 for step in self.steps:
