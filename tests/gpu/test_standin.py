@@ -211,3 +211,88 @@ def test_arguments_take_at_most_4_kib(cupy: Any) -> None:
     source = f'extern "C" __global__ void many({names}) {{ p0[0] = 1.0f; }}'
     with pytest.raises(ValueError, match="many: 513 arguments take more than 4096 bytes"):
         cupy.RawModule(code=source).get_function("many")((1,), (1,), [cupy.zeros(1, "float32")] * 513)
+
+
+TOGETHER = """
+extern "C" __global__ void neighbors(const float* from, float* to)  // reads what another thread of the block may have written
+{
+    __shared__ float kept[64];
+    const int at = threadIdx.x;
+    kept[at] = from[at];
+    to[at] = kept[at ^ 1];
+}
+extern "C" __global__ void blocks(float* to) { to[blockIdx.x] = blockIdx.x ? to[blockIdx.x - 1] + 1.0f : 1.0f; }
+extern "C" __global__ void lasting(float* to) { to[0] = (float)threadIdx.x; }
+extern "C" __global__ void one(float* to) { to[0] = 5.0f; }
+extern "C" __global__ void unwritten(float* to)
+{
+    __shared__ float kept[64];
+    if (blockIdx.x == 0) kept[threadIdx.x] = 1.0f;
+    to[blockIdx.x * blockDim.x + threadIdx.x] = kept[threadIdx.x];
+}
+extern "C" __global__ void ended(float* to)
+{
+    if (threadIdx.x > 40) return;
+    to[threadIdx.x] = 1.0f;
+    __syncthreads();
+    to[threadIdx.x] += 1.0f;
+}
+extern "C" __global__ void apart(float* to)
+{
+    if (threadIdx.x % 2) __syncthreads(); else __syncthreads();
+    to[threadIdx.x] = 1.0f;
+}
+extern "C" __global__ void warps(float* to)  // one warp shuffles, while another waits at the barrier
+{
+    float x = (float)(threadIdx.x % 32);
+    if (threadIdx.x < 32) x = __shfl_xor_sync(0xffffffffu, x, 1);
+    __syncthreads();
+    to[threadIdx.x] = x;
+}
+extern "C" __global__ void lanes(float* to)
+{
+    float x = 1.0f;
+    if (threadIdx.x != 7) x += __shfl_xor_sync(0xffffffffu, x, 1);
+    to[threadIdx.x] = x;
+}
+"""
+FAULTS = {
+    ("neighbors", 1, 64): "in another order",
+    ("blocks", 3, 1): "in another order",
+    ("lasting", 1, 2): "in another order",
+    ("apart", 1, 64): "at different places",
+    ("lanes", 1, 64): "at different places",
+    ("lanes", 1, 5): "at different places",  # not a whole warp
+}
+
+
+def started(cupy: Any, name: str, blocks: int, threads: int) -> Any:
+    """What a kernel of TOGETHER leaves in memory."""
+    given = (cupy.asarray(np.arange(64, dtype="float32")),) if name == "neighbors" else ()
+    memory = cupy.zeros(192, "float32")
+    cupy.RawModule(code=TOGETHER).get_function(name)((blocks,), (threads,), (*given, memory))
+    return memory.get()
+
+
+@pytest.mark.parametrize("case", FAULTS, ids=str)
+def test_threads_that_do_not_wait_as_they_must(case: tuple[str, int, int], cupy: Any) -> None:
+    with pytest.raises(RuntimeError, match=f"{case[0]} has .* {FAULTS[case]}"):
+        started(cupy, *case)
+
+
+def test_threads_that_write_the_same(cupy: Any) -> None:
+    assert started(cupy, "one", 3, 64)[0] == 5
+
+
+def test_shared_memory_holds_nothing_when_a_block_begins(cupy: Any) -> None:
+    found = started(cupy, "unwritten", 2, 64)
+    assert np.all(found[:64] == 1) and np.all(np.isnan(found[64:128]))
+
+
+def test_threads_that_have_ended_keep_nobody_waiting(cupy: Any) -> None:
+    assert started(cupy, "ended", 1, 64).tolist() == [2] * 41 + [0] * 151
+
+
+def test_warps_wait_each_for_itself(cupy: Any) -> None:
+    lanes = np.arange(32)
+    assert started(cupy, "warps", 1, 64)[:64].tolist() == [*(lanes ^ 1), *lanes]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -74,6 +75,12 @@ POSITIONAL = {
 }
 
 
+def unwritten(memory: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """New memory: on a GPU it may hold anything, here bits that are NaN, or -1."""
+    ctypes.memset(memory.ctypes.data, 0xFF, memory.nbytes)
+    return memory
+
+
 class ndarray:
     """An array on a device. What may be looked at without the device is a property; everything else is a launch."""
 
@@ -87,7 +94,7 @@ class ndarray:
     ) -> None:
         self.device = Device()
         if memptr is None:
-            self.host = np.empty(shape, dtype, order)  # type: ignore[call-overload]
+            self.host = unwritten(np.empty(shape, dtype, order))  # type: ignore[call-overload]
         else:
             self.host = np.ndarray(shape, dtype, memptr.host)
 

@@ -1,4 +1,4 @@
-// What CUDA C++ needs to run on a processor: a block's threads take turns at __syncthreads, each on a stack of its own.
+// What CUDA C++ needs to run on a processor: a block's threads take turns where they wait, each on a stack of its own.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,15 +11,17 @@ static ft_place threadIdx, blockIdx, blockDim, gridDim;
 #define __device__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
-#define __shared__ static
-#define __syncthreads ft_wait
+#define __shared__ static __attribute__((section("ft_shared")))
+#define __syncthreads() ft_wait(FT_BARRIER, __COUNTER__)
+#define __shfl_xor_sync(mask, value, far) ft_exchanged(mask, value, far, __COUNTER__)
 typedef unsigned long long ft_word;
 struct alignas(16) float4 { float x, y, z, w; };
 struct alignas(8) ushort4 { unsigned short x, y, z, w; };
 
 #define FT_EMULATED
-// What a GPU would give up for: a piece that is not aligned, and what lies outside of the arrays that a kernel was given.
-extern "C" { int ft_misaligned, ft_outside; }
+// What a GPU would give up for, or never end of: a piece that is not aligned, what lies outside of the arrays that a kernel was
+// given, threads of a block that wait at different barriers, and a shuffle that some threads of its warp never come to.
+extern "C" { int ft_misaligned, ft_outside, ft_apart; }
 extern "C" void __ubsan_handle_out_of_bounds(void*, void*) { ft_outside = 1; }  // of arrays of its own (-fsanitize=bounds)
 
 struct ft_range { char *begin, *end; };
@@ -87,65 +89,125 @@ static inline ft_word atomicMin(ft_word* at, ft_word value)
     return before;
 }
 
-enum { FT_THREADS = 1024, FT_STACK = 32768 };
+enum { FT_THREADS = 1024, FT_WARP = 32, FT_STACK = 32768 };
+enum ft_state { FT_READY, FT_BARRIER, FT_SHUFFLE, FT_DONE };
 static ucontext_t ft_caller, ft_threads[FT_THREADS];
 static char* ft_stacks;
-static char ft_done[FT_THREADS];
+static ft_state ft_states[FT_THREADS];
+static int ft_sites[FT_THREADS];  // where in the source a thread waits
 static unsigned ft_current;
 static void (*ft_body)(void**);
 static void** ft_given;
 
-static void ft_wait() { swapcontext(&ft_threads[ft_current], &ft_caller); }
+static void ft_wait(ft_state state, int site)
+{
+    ft_states[ft_current] = state;
+    ft_sites[ft_current] = site;
+    swapcontext(&ft_threads[ft_current], &ft_caller);
+}
 
 static float ft_shown[FT_THREADS];
 
-static float __shfl_xor_sync(unsigned, float value, int far)
+static float ft_exchanged(unsigned mask, float value, int far, int site)
 {
+    if (mask != 0xffffffffu) ft_apart = 1;
     ft_shown[ft_current] = value;
-    ft_wait();
+    ft_wait(FT_SHUFFLE, site);
     const float other = ft_shown[ft_current ^ far];
-    ft_wait();
+    ft_wait(FT_SHUFFLE, ~site);
     return other;
 }
 
 static void ft_enter()
 {
     ft_body(ft_given);
-    ft_done[ft_current] = 1;
+    ft_states[ft_current] = FT_DONE;
 }
 
-static void ft_take_turns(unsigned count)
+// Whether all of these threads wait alike; those that have ended count as waiting at a barrier, as on GPUs since Volta.
+static bool ft_together(unsigned begin, unsigned end, ft_state state)
+{
+    int site = -1;
+    bool first = true;
+    for (unsigned i = begin; i < end; i++) {
+        if (state == FT_BARRIER && ft_states[i] == FT_DONE) continue;
+        if (ft_states[i] != state || (!first && ft_sites[i] != site)) return false;
+        site = ft_sites[i];
+        first = false;
+    }
+    return !first;
+}
+
+static void ft_release(unsigned begin, unsigned end)
+{
+    for (unsigned i = begin; i < end; i++)
+        if (ft_states[i] != FT_DONE) ft_states[i] = FT_READY;
+}
+
+// Let go on whom waiting is over for; whether there is any. Where there is none, but some still wait, a GPU would hang.
+static bool ft_go_on(unsigned count)
+{
+    bool any = false, left = false;
+    for (unsigned warp = 0; warp < count; warp += FT_WARP)
+        if (warp + FT_WARP <= count && ft_together(warp, warp + FT_WARP, FT_SHUFFLE)) {
+            ft_release(warp, warp + FT_WARP);
+            any = true;
+        }
+    if (!any && ft_together(0, count, FT_BARRIER)) {
+        ft_release(0, count);
+        any = true;
+    }
+    for (unsigned i = 0; i < count; i++) left = left || ft_states[i] != FT_DONE;
+    if (left && !any) ft_apart = 1;
+    return any;
+}
+
+static void ft_take_turns(unsigned count, bool backwards)
 {
     if (!ft_stacks) ft_stacks = (char*)malloc((size_t)FT_THREADS * FT_STACK);
     for (unsigned i = 0; i < count; i++) {
-        ft_done[i] = 0;
+        ft_states[i] = FT_READY;
         getcontext(&ft_threads[i]);
         ft_threads[i].uc_stack.ss_sp = ft_stacks + (size_t)i * FT_STACK;
         ft_threads[i].uc_stack.ss_size = FT_STACK;
         ft_threads[i].uc_link = &ft_caller;
         makecontext(&ft_threads[i], ft_enter, 0);
     }
-    for (bool left = true; left;) {
-        left = false;
-        for (unsigned i = 0; i < count; i++) {
-            if (ft_done[i]) continue;
+    do
+        for (unsigned turn = 0; turn < count; turn++) {
+            const unsigned i = backwards ? count - 1 - turn : turn;
+            if (ft_states[i] != FT_READY) continue;
             ft_current = i;
             threadIdx.x = i;
             swapcontext(&ft_caller, &ft_threads[i]);
-            left = left || !ft_done[i];
         }
+    while (ft_go_on(count));
+}
+
+static char ft_some __attribute__((used, section("ft_shared")));  // so that there is such a section
+extern "C" __attribute__((visibility("hidden"))) char __start_ft_shared[], __stop_ft_shared[];
+
+// A block begins with shared memory that holds nothing: bits that are NaN, and no place in an array.
+static void ft_run_block(void (*body)(void**), void** given, bool waits, bool backwards)
+{
+    memset(__start_ft_shared, 0xff, __stop_ft_shared - __start_ft_shared);
+    if (waits) return ft_take_turns(blockDim.x, backwards);
+    for (unsigned turn = 0; turn < blockDim.x; turn++) {
+        threadIdx.x = backwards ? blockDim.x - 1 - turn : turn;
+        body(given);
     }
 }
 
+// Run a grid: blocks and threads one after another, forwards or backwards.
 static void ft_run(const unsigned* sizes, void (*body)(void**), void** given, bool waits)
 {
     gridDim.x = sizes[0], gridDim.y = sizes[1], gridDim.z = sizes[2], blockDim.x = sizes[3], blockDim.y = blockDim.z = 1;
     ft_body = body, ft_given = given;
-    for (blockIdx.z = 0; blockIdx.z < gridDim.z; blockIdx.z++)
-        for (blockIdx.y = 0; blockIdx.y < gridDim.y; blockIdx.y++)
-            for (blockIdx.x = 0; blockIdx.x < gridDim.x; blockIdx.x++)
-                if (waits)
-                    ft_take_turns(blockDim.x);
-                else
-                    for (threadIdx.x = 0; threadIdx.x < blockDim.x; threadIdx.x++) body(given);
+    const bool backwards = sizes[4];
+    const ft_word blocks = (ft_word)gridDim.x * gridDim.y * gridDim.z;
+    for (ft_word turn = 0; turn < blocks; turn++) {
+        const ft_word block = backwards ? blocks - 1 - turn : turn;
+        blockIdx.x = block % gridDim.x, blockIdx.y = block / gridDim.x % gridDim.y, blockIdx.z = block / gridDim.x / gridDim.y;
+        ft_run_block(body, given, waits, backwards);
+    }
 }

@@ -82,6 +82,7 @@ class RawKernel:
         self._faults = {
             "reads or writes a piece where memory is not aligned for it": ctypes.c_int.in_dll(loaded, "ft_misaligned"),
             "reads or writes outside of its arrays": ctypes.c_int.in_dll(loaded, "ft_outside"),
+            "has threads that wait for others at different places": ctypes.c_int.in_dll(loaded, "ft_apart"),
         }
 
     def __call__(self, grid: Sequence[int], block: Sequence[int], args: Sequence[Any]) -> None:
@@ -96,19 +97,41 @@ class RawKernel:
         if MACHINE.capturing is None:
             kernel(*args)
         values = [_argument(self.name, kind, value) for kind, value in zip(self.types, args, strict=True)]
-        places = (ctypes.c_void_p * max(len(values), 1))(*[ctypes.addressof(value) for value in values])
-        sizes = (ctypes.c_uint * 4)(*[*grid, 1, 1][:3], threads)
+        grid_and_block = [*[*grid, 1, 1][:3], threads]
+        written = [value for kind, value in zip(self.types, values, strict=True) if _is_written(kind)]
 
-        def work(kept: Any = (values, args)) -> None:
+        def work(kept: Any = args) -> None:
             with ONE_AT_A_TIME:  # the place of a thread within the grid is a global variable
-                self._start(sizes, places)
-                found = [what for what, flag in self._faults.items() if flag.value]
-                for flag in self._faults.values():
-                    flag.value = 0
-                if found:
-                    raise RuntimeError(f"{self.name} {found[0]}")
+                before = [_bytes(each).copy() for each in written]
+                self._run(grid_and_block, values, backwards=True)
+                found = [_bytes(each).copy() for each in written]
+                for each, held in zip(written, before, strict=True):
+                    _bytes(each)[:] = held
+                self._run(grid_and_block, values, backwards=False)
+                if any(not np.array_equal(_bytes(each), other) for each, other in zip(written, found, strict=True)):
+                    raise RuntimeError(f"{self.name} has other results where its threads run in another order")
 
         MACHINE.submit(work)
+
+    def _run(self, grid_and_block: list[int], values: list[Any], *, backwards: bool) -> None:
+        """Run the kernel once. Raises RuntimeError for what a GPU would give up for."""
+        places = (ctypes.c_void_p * max(len(values), 1))(*[ctypes.addressof(value) for value in values])
+        self._start((ctypes.c_uint * 5)(*grid_and_block, backwards), places)
+        found = [what for what, flag in self._faults.items() if flag.value]
+        for flag in self._faults.values():
+            flag.value = 0
+        if found:
+            raise RuntimeError(f"{self.name} {found[0]}")
+
+
+def _is_written(kind: str) -> bool:
+    return kind.endswith("*") and not kind.startswith("const ")
+
+
+def _bytes(memory: Range) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """The bytes of an array, to read and to write."""
+    count = (memory.end or 0) - (memory.begin or 0)
+    return np.ctypeslib.as_array((ctypes.c_ubyte * count).from_address(memory.begin or 0))
 
 
 def _argument(name: str, kind: str, value: Any) -> Any:
