@@ -1,6 +1,5 @@
 // What CUDA C++ needs to run on a processor: a block's threads take turns where they wait, each on a stack of its own.
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 #include <ucontext.h>
 
@@ -92,7 +91,7 @@ static inline ft_word atomicMin(ft_word* at, ft_word value)
 enum { FT_THREADS = 1024, FT_WARP = 32, FT_STACK = 32768 };
 enum ft_state { FT_READY, FT_BARRIER, FT_SHUFFLE, FT_DONE };
 static ucontext_t ft_caller, ft_threads[FT_THREADS];
-static char* ft_stacks;
+extern "C" { char* ft_stacks; }  // which all libraries of kernels share
 static ft_state ft_states[FT_THREADS];
 static int ft_sites[FT_THREADS];  // where in the source a thread waits
 static unsigned ft_current;
@@ -164,7 +163,6 @@ static bool ft_go_on(unsigned count)
 
 static void ft_take_turns(unsigned count, bool backwards)
 {
-    if (!ft_stacks) ft_stacks = (char*)malloc((size_t)FT_THREADS * FT_STACK);
     for (unsigned i = 0; i < count; i++) {
         ft_states[i] = FT_READY;
         getcontext(&ft_threads[i]);

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import mmap
 import re
 import shutil
 import subprocess
@@ -39,6 +40,7 @@ MOST_THREADS, MOST_SHARED, MOST_ARGUMENTS = 1024, 48 << 10, 4096  # of a block, 
 NAMED = {"whole": "long long", "word": "unsigned long long", "half16": "unsigned short"}
 WAITS = ("__syncthreads", "__shfl_xor_sync")  # calls in which a thread waits for others
 ONE_AT_A_TIME = threading.Lock()
+STACKS = mmap.mmap(-1, MOST_THREADS << 15)  # of the threads of a block
 COMPILER = shutil.which("c++")
 NO_COMPILER = "a C++ compiler (c++) runs kernels of CUDA on the stand-in, and there is none"
 
@@ -79,6 +81,7 @@ class RawKernel:
     def __init__(self, name: str, types: list[str], loaded: ctypes.CDLL) -> None:
         self.name, self.types = name, types
         self._start = loaded[f"start_{name}"]
+        ctypes.c_void_p.in_dll(loaded, "ft_stacks").value = ctypes.addressof(ctypes.c_char.from_buffer(STACKS))
         self._faults = {
             "reads or writes a piece where memory is not aligned for it": ctypes.c_int.in_dll(loaded, "ft_misaligned"),
             "reads or writes outside of its arrays": ctypes.c_int.in_dll(loaded, "ft_outside"),
