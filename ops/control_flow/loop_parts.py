@@ -74,8 +74,8 @@ def parts_of(
     """
     if any(op.sub_blocks() or op.variable_attrs() for op in ops):
         return None
-    deletions = _deletions(ops, {*local, *kept})
-    whole, ops = ops, [op for n, op in enumerate(ops) if n not in deletions]
+    deleted = deletions(ops, {*local, *kept})
+    whole, ops = ops, [op for n, op in enumerate(ops) if n not in deleted]
     counters = _counters(ops, local)
     bound = _bound(ops, local, kept, counters, sums)
     above, below = _leads_to(ops, bound, counters), _leads_to(ops, bound, counters, backwards=True)
@@ -85,13 +85,13 @@ def parts_of(
     if not any(op.type in BY_ROWS for op in (*before, *behind)):
         return None
     moved = {name for op in (*before, *behind) for name in (*op.input_arg_names, *op.output_arg_names)}
-    spent = {op for op in deletions.values() if not moved.isdisjoint(op.input_arg_names)}
-    staying = {*(ops[n] for n in within), *deletions.values()} - spent
+    spent = {op for op in deleted.values() if not moved.isdisjoint(op.input_arg_names)}
+    staying = {*(ops[n] for n in within), *deleted.values()} - spent
     names = frozenset(name for op in spent for name in op.input_arg_names)
     return LoopParts(before, tuple(op for op in whole if op in staying), behind, counters, names)
 
 
-def _deletions(ops: Sequence[Operator], own: Collection[str]) -> dict[int, Operator]:
+def deletions(ops: Sequence[Operator], own: Collection[str]) -> dict[int, Operator]:
     """The `delete_var` operators of what is a step's own, and not used afterwards: no value depends on them."""
     found: dict[int, Operator] = {}
     later: set[str] = set()

@@ -8,7 +8,7 @@ from typing import Any
 from fluidtool.ir.operator import EMPTY
 from fluidtool.ops.context import OpContext
 from fluidtool.ops.control_flow.compiled import CompiledLoop, LoopSpec, StepRecord, read_by
-from fluidtool.ops.control_flow.loop_parts import LoopParts, Together, counted, parts_of
+from fluidtool.ops.control_flow.loop_parts import LoopParts, Together, counted, deletions, parts_of
 from fluidtool.ops.control_flow.loop_variables import arrays_around, commit, fresh, outside
 from fluidtool.ops.control_flow.scopes import StepValues, empty, has_gradient, keep_scopes, local_variables, shared
 from fluidtool.ops.gradient import GradMakerContext, OpDescription
@@ -66,9 +66,11 @@ def _spec(ctx: OpContext, sub_block: int, parts: LoopParts | None = None, rememb
     block = program.block(sub_block)
     readers = [op for other in program.blocks if other.forward_block_idx == sub_block for op in other.ops]
     local, keeps = fresh(block), has_gradient(ctx, "StepScopes")
+    ops = block.ops if parts is None else parts.within
+    deleted = deletions(ops, local)  # which an engine has no use for: values that steps do not keep share its memory
     read = read_by([*readers, *(() if parts is None else parts.behind)]) if keeps else {}
     return LoopSpec(
-        ops=block.ops if parts is None else parts.within,
+        ops=[op for n, op in enumerate(ops) if n not in deleted],
         local=frozenset(local),
         condition=ctx.op.input("Condition")[0],
         keeps=keeps,

@@ -217,6 +217,15 @@ def test_a_greedy_decoder_runs_in_one_call(steps: int, ran: Ran) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
+def test_releasing_memory_within_steps_changes_no_bit(ran: Ran) -> None:
+    program, feed = greedy(7), {"start": RNG.normal(size=(4, WIDTH)).astype("float32")}
+    before = results("native", program, feed, [program[2].name])[0].array
+    fluid.release_memory(program[0], {program[2].name})
+    assert any(op.type == "delete_var" for op in program[0].block(1).ops)
+    np.testing.assert_array_equal(results("native", program, feed, [program[2].name])[0].array, before)
+    assert ran == [True, True]
+
+
 def test_an_id_outside_the_table_is_the_error_of_the_operator(ran: Ran) -> None:
     program, feed = greedy(3, shift=WORDS), {"start": np.zeros((2, WIDTH), "float32")}
     with pytest.raises(OperatorError, match=r"lookup_table.*12"):
