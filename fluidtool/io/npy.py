@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import struct
+import sys
 import zipfile
 import zlib
 from collections.abc import Iterable
@@ -61,6 +62,8 @@ def read_array(file: Readable, size: int | None, source: str) -> Array:
             source, f"an array of {dtype} {shape_text(shape)} takes {nbytes} bytes, but {max(left, 0)} are left"
         )
     data = _fill(file, nbytes, source) if left is not None else _gather(file, nbytes, source)
+    if dtype.kind == "U":
+        _check_text(data, dtype, source)
     flat = data.view(dtype) if nbytes else np.empty(0, dtype)
     return flat.reshape(shape, order="F" if fortran else "C")
 
@@ -131,6 +134,13 @@ def _shape(text: str, dtype: np.dtype[Any], source: str) -> tuple[int, ...]:
         if prod(size or 1 for size in shape) * (dtype.itemsize or 1) < 2**62 and (dtype.itemsize or not prod(shape)):
             return shape
     raise _broken(source, f"({text[:60]}) is not the shape of an array of {dtype}")
+
+
+def _check_text(data: Array, dtype: np.dtype[Any], source: str) -> None:
+    """Refuse numbers that are no characters: numpy takes them, but fails when it shows the text."""
+    points = data.view(np.dtype(np.uint32).newbyteorder(dtype.byteorder))
+    if points.size and (largest := int(points.max())) > sys.maxunicode:
+        raise _broken(source, f"an array of {dtype} has a character of number {largest}; the last is {sys.maxunicode}")
 
 
 def _exactly(file: Readable, count: int, source: str) -> bytes:

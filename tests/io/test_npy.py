@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import struct
+import sys
 import tracemalloc
 import zipfile
 from pathlib import Path
@@ -142,6 +143,14 @@ def test_a_header_that_is_not_there_is_refused(data: bytes) -> None:
     for parse in (lambda: parse_values(data, "x"), lambda: read_stream(io.BytesIO(data), "x")):
         with pytest.raises(UnreadableError):
             parse()
+
+
+@pytest.mark.parametrize("order", "<>")
+def test_numbers_that_are_no_characters_are_refused(order: str) -> None:
+    file = io.BytesIO()
+    np.save(file, np.array([sys.maxunicode, sys.maxunicode + 1], order + "u4").view(order + "U1"))
+    with pytest.raises(UnreadableError, match=r"array of .U1 has a character of number 1114112; the last is 1114111"):
+        parse_values(file.getvalue(), "file")
 
 
 def test_arrays_of_objects_are_refused() -> None:
