@@ -21,6 +21,7 @@ from fluidtool.records import dataclass
 
 _PACKAGE = Path(fluidtool.__file__).parent
 _OURS = tuple(f"{folder}/" for folder in (_PACKAGE, *((_PACKAGE / name).resolve() for name in ("ops", "proto"))))
+_LIBRARY = f"{Path(traceback.__file__).parent}/"
 
 
 def run_script(path: Path, arguments: Sequence[str] = ()) -> None:
@@ -72,8 +73,9 @@ def _environment(dialect: Dialect, path: Path) -> Iterator[None]:
 
 
 def where(error: BaseException) -> str:
-    """The innermost line outside fluidtool that the error passed: file, number, source; '' if there is none."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame)]
+    """The innermost line outside fluidtool and Python's own library that the error passed: file, number, source; '' if none."""
+    passed = traceback.extract_tb(error.__traceback__)
+    frames = [frame for frame in passed if _is_users(frame) and not _is_pythons(frame)]
     if not frames:
         return ""
     frame = frames[-1]
@@ -96,3 +98,8 @@ def _strip(report: traceback.TracebackException) -> None:
 
 def _is_users(frame: traceback.FrameSummary) -> bool:
     return not frame.filename.startswith((*_OURS, "<frozen "))
+
+
+def _is_pythons(frame: traceback.FrameSummary) -> bool:
+    below = frame.filename.removeprefix(_LIBRARY)
+    return below != frame.filename and not below.startswith(("site-packages/", "dist-packages/"))

@@ -151,6 +151,19 @@ def test_without_a_script() -> None:
     assert "SCRIPT" in error_of(result)
 
 
+def test_an_error_names_the_line_of_the_script_not_one_of_pythons_library(tmp_path: Path) -> None:
+    (tmp_path / "taken").touch()
+    source = (
+        "import contextlib, paddle.fluid as fluid\nx = fluid.layers.data('x', [1])\nexe = fluid.Executor(fluid.CPUPlace())\n"
+        "with contextlib.ExitStack() as stack:\n    fluid.io.save_inference_model('taken', ['x'], [x * 2.0], exe)\n"
+    )
+    done = execute(tmp_path, source)
+    assert done.returncode == 3
+    assert (
+        "script.py, line 5: fluid.io.save_inference_model('taken', ['x'], [x * 2.0], exe): cannot write" in done.stderr
+    )
+
+
 GPUS = """
 import paddle.fluid as fluid
 from paddle.fluid.core import CUDAPlace
