@@ -7,7 +7,7 @@ from fluidtool import errors
 EXIT_CODES = (
     (errors.EXIT_OK, "success"),
     (errors.EXIT_FINDING, "a finding of check or diff, or outputs that differ (--expect, --verify)"),
-    (errors.EXIT_USAGE, "an invalid option, name, shape or size, or a missing file system permission"),
+    (errors.EXIT_USAGE, "an invalid option, name, shape or size, or an access that is not allowed"),
     (errors.EXIT_UNREADABLE, "a file that cannot be read or written"),
     (errors.EXIT_UNSUPPORTED, "an operator that fluidtool does not support"),
     (errors.EXIT_NOT_FINITE, "NaN or infinity, found by --check-nan"),
