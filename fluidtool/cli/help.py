@@ -62,6 +62,8 @@ def print_help() -> int:
     try:
         sys.stdout.write(help_page(bold))
         sys.stdout.flush()
-    except BrokenPipeError:  # the reader has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    except OSError as error:
+        from fluidtool.cli.failures import report
+
+        return report(error)
     return errors.EXIT_OK

@@ -11,6 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
 
+import numpy as np
 import pytest
 
 from fluidtool import errors
@@ -208,14 +209,39 @@ def test_a_stream_that_cannot_hold_all_characters() -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
-def test_output_that_cannot_be_written() -> None:
+@pytest.mark.parametrize("words", [["inspect", str(DIGITS)], ["--help"]])
+def test_output_that_cannot_be_written(words: list[str]) -> None:
     with open("/dev/full", "wb") as full:
-        command = [sys.executable, "-m", "fluidtool", "inspect", str(DIGITS)]
+        command = [sys.executable, "-m", "fluidtool", *words]
         done = subprocess.run(
             command, stdout=full, stderr=subprocess.PIPE, text=True, env=child_environment(), check=False
         )
     assert done.returncode == errors.EXIT_UNREADABLE
     assert done.stderr.startswith("error: reading or writing failed: No space left on device")
+
+
+@pytest.mark.parametrize(
+    "words", ["--help", "inspect MODEL", "inspect MODEL --json", "run MODEL --random -o -", "completion bash"]
+)
+def test_a_closed_stdout_is_one_that_leads_nowhere(words: str) -> None:
+    done = closing(">&-", *words.replace("MODEL", str(DIGITS)).split())
+    assert (done.returncode, done.stderr.replace("random input image: float32 (1, 1, 8, 8)\n", "")) == (0, "")
+
+
+def test_a_closed_stderr_changes_no_exit_code() -> None:
+    assert closing("2>&-", "inspect", "nowhere").returncode == errors.EXIT_UNREADABLE
+
+
+def test_a_file_that_is_written_does_not_become_a_closed_stream(tmp_path: Path) -> None:
+    done = closing(">&- 2>&- <&-", "run", str(DIGITS), "--random", "-o", str(tmp_path / "out.npy"))
+    assert done.returncode == 0
+    assert np.load(tmp_path / "out.npy").shape == (1, 10)
+
+
+def closing(streams: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """`fluidtool WORDS` from a shell that closes streams before."""
+    command = ["sh", "-c", f'exec "$@" {streams}', "sh", sys.executable, "-m", "fluidtool", *words]
+    return subprocess.run(command, capture_output=True, text=True, env=child_environment(), check=False)
 
 
 # ---------------------------------------------------------------- options with several values
