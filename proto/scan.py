@@ -10,10 +10,15 @@ _SIZE = {FIXED64: 8, FIXED32: 4}  # bytes of a value by wire type
 
 
 def fields(data: Any, at: int = 0) -> Iterator[tuple[int, int, int, int]]:
-    """(number, wire type, where the value begins, where it ends) of the fields from a place on; the last may end behind."""
+    """(number, wire type, where the value begins, where it ends) of the fields from a place on; the last may end behind.
+
+    They end at what is no field: another wire type, or the number 0.
+    """
     while at < len(data):
         key, at = _varint(data, at)
-        wire = key & 7
+        number, wire = key >> 3, key & 7
+        if number == 0:
+            return
         if wire == VARINT:
             begin, end = at, _varint(data, at)[1]
         elif wire == DELIMITED:
@@ -23,7 +28,7 @@ def fields(data: Any, at: int = 0) -> Iterator[tuple[int, int, int, int]]:
             begin, end = at, at + _SIZE[wire]
         else:
             return
-        yield key >> 3, wire, begin, end
+        yield number, wire, begin, end
         at = end
 
 

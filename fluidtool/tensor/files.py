@@ -50,12 +50,14 @@ def read_file(path: str | os.PathLike[str], largest: int | None = None) -> bytes
     """The bytes of a regular file; raises UnreadableError when it cannot be read or has more than `largest` bytes."""
     with open_file(path) as file:
         try:
-            data = file.read() if largest is None else file.read(largest + 1)
+            size = os.fstat(file.fileno()).st_size  # 0 of what the system makes up, such as a file of /proc
+            fits = largest is None or size <= largest
+            data = file.read(-1 if largest is None else largest + 1) if fits else b""
         except OSError as error:
             raise UnreadableError(
                 f"cannot read {path}: {error.strerror or error}", location=Location(str(path))
             ) from error
-    if largest is not None and len(data) > largest:
+    if largest is not None and max(size, len(data)) > largest:
         raise UnreadableError(
             f"{path} has more than {largest} bytes, too many for such a file", location=Location(str(path))
         )

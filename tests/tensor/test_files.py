@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -70,10 +71,23 @@ def test_what_is_no_file_is_refused(tmp_path: Path, name: str) -> None:
             read(tmp_path / name)
 
 
-def test_a_file_that_is_too_large_is_not_read(path: Path) -> None:
+def test_a_file_that_is_too_large_is_refused(path: Path) -> None:
     assert len(read_file(path, NUMBERS.nbytes)) == NUMBERS.nbytes
     with pytest.raises(UnreadableError, match="more than 100 bytes"):
         read_file(path, 100)
+
+
+def test_a_file_that_is_too_large_takes_no_memory(tmp_path: Path) -> None:
+    path, size = tmp_path / "file", 64 << 20
+    with path.open("wb") as file:
+        file.truncate(size)
+    tracemalloc.start()
+    try:
+        with pytest.raises(UnreadableError, match=f"more than {size - 1} bytes"):
+            read_file(path, size - 1)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
 
 
 # ---------------------------------------------------------------- values
