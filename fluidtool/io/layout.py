@@ -102,7 +102,7 @@ def _open_program(source: Any, model_filename: str | None) -> tuple[Program, str
     finish(path if path.is_dir() else path.parent)
     if path.is_dir():
         file = _program_in(path, model_filename)
-    elif path.is_file():
+    elif path.exists():  # what is no regular file is refused when it is read
         file = path
     elif path.with_name(path.name + ".pdmodel").is_file():
         file = path.with_name(path.name + ".pdmodel")

@@ -497,6 +497,11 @@ def test_a_pipe_where_a_file_should_be(model: Path, tmp_path: Path, option: list
     assert "it is not a regular file" in refuse(UNREADABLE, "run", model, *option, tmp_path / "pipe")
 
 
+@pytest.mark.parametrize("command", ["inspect", "check", "run"])
+def test_a_device_where_a_model_should_be(command: str) -> None:
+    assert "it is not a regular file" in refuse(UNREADABLE, command, os.devnull)
+
+
 def test_a_feed_that_asks_for_more_than_it_holds(model: Path, tmp_path: Path) -> None:
     header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (1099511627776,), }\n"
     (tmp_path / "x.npy").write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header)
