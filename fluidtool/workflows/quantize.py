@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
 from math import sqrt
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fluidtool.errors import Hint, UsageError
+from fluidtool.errors import LIST_VARIABLES, Hint, Location, ProgramError, UsageError
 from fluidtool.io.parameters import persistables
 from fluidtool.io.saving import layout_like, save_model
 from fluidtool.ir import Program
@@ -23,6 +24,7 @@ from fluidtool.runtime import Executor, Policy, Scope
 from fluidtool.tensor import LoDTensor
 from fluidtool.workflows.calibration import METHODS, Batch, Method, ends
 from fluidtool.workflows.feeds import DATA, as_declared, read_feed
+from fluidtool.workflows.names import did_you_mean
 from fluidtool.workflows.sources import Source, opened
 from fluidtool.workflows.watcher import SILENT, Watcher
 
@@ -82,8 +84,8 @@ def quantize(
 
     data: batches, {"x": array}, or files ('x.npy', 'NAME=x.npy', 'all.npz'), one for each batch. method: where activations are
     cut off: 'abs_max' nowhere, 'kl' where the divergence is least, 'percentile' beyond that share of values. skip: results, or
-    patterns of them, of operators that stay in float32. Raises UsageError, FeedError, OutputExistsError, OutputError, and
-    what `load` raises.
+    patterns of them, of operators that stay in float32. Raises UsageError, ProgramError for one that the program does not
+    compute, FeedError, OutputExistsError, OutputError, and what `load` raises.
     """
     if method not in METHODS:
         raise UsageError(f"there is no method {method!r}; expected one of {', '.join(METHODS)}")
@@ -96,6 +98,7 @@ def quantize(
         raise UsageError("quantization needs data to measure how large activations become", hint=hint)
     store = model.files.parameters
     program = unshared(model.program, [*model.feeds, *model.fetches]).clone()
+    _require_computed(program, skip)
     names = {var.name for var in persistables(program)}
     values = {name: value.numpy() for name in store if name in names and isinstance(value := store[name], LoDTensor)}
     wanted = [each.activation for each in candidates(program, values.keys(), skip) if isinstance(each, Candidate)]
@@ -113,6 +116,15 @@ def quantize(
         tensors = {name: LoDTensor(np.ascontiguousarray(value)) for name, value in kept.items()}
         files = save_model(program, tensors, layout_like(model.files, Path(output), True), overwrite=overwrite)
     return QuantizeResult(program, tuple(files), operators, outputs, len(batches))
+
+
+def _require_computed(program: Program, skip: Sequence[str]) -> None:
+    results = {name for block in program.blocks for op in block.ops for name in op.output_arg_names}
+    for pattern in skip:
+        if not any(fnmatchcase(name, pattern) for name in results):
+            hint = did_you_mean(pattern, results) or LIST_VARIABLES
+            text = f"no operator computes {pattern!r}, so there is nothing to skip"
+            raise ProgramError(text, hint=hint, location=Location(variable=pattern))
 
 
 def _batch(model: Model, given: str | Mapping[str, Any]) -> Batch:

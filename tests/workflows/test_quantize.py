@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fluidtool
-from fluidtool.errors import FeedError, OutputExistsError, UsageError
+from fluidtool.errors import FeedError, OutputExistsError, ProgramError, UsageError
 from fluidtool.workflows.calibration import METHODS, Method, Sizes
 from tests.cli.support import DIGITS
 
@@ -56,6 +56,12 @@ def test_some_operators_keep_computing_in_floats() -> None:
     result = fluidtool.quantize(str(DIGITS), [{"image": X}], skip=["fc_*", "conv2d_0.tmp_0"])
     assert [each.done for each in result.operators] == [False, True, False]
     assert result.operators[0].reason == "it is to be skipped"
+
+
+@pytest.mark.parametrize("name", ["fc_0.tmp_9", "nothing*", "fc_0.w_0"])
+def test_what_is_not_computed_cannot_be_skipped(name: str) -> None:
+    with pytest.raises(ProgramError, match=r"no operator computes '.*', so there is nothing to skip"):
+        fluidtool.quantize(str(DIGITS), [{"image": X}], skip=["fc_*", name])
 
 
 def test_nothing_quantized_changes_nothing() -> None:
