@@ -22,8 +22,10 @@ class Tolerance:
     atol: float = 1e-5
 
     def __post_init__(self) -> None:
-        if min(self.rtol, self.atol) < 0:
-            raise UsageError("the tolerances rtol and atol must not be negative")
+        if not (self.rtol >= 0 and self.atol >= 0):
+            raise UsageError(
+                f"the tolerances rtol and atol must not be negative or NaN, found {self.rtol} and {self.atol}"
+            )
 
 
 def read_expected(path: Path, outputs: Sequence[str], known: Sequence[str]) -> dict[str, LoDTensor]:

@@ -34,9 +34,10 @@ def test_outputs_are_compared_with_those_that_were_expected(digits: Path) -> Non
     assert exact.differing == list(exact.comparisons)
 
 
-def test_a_tolerance_is_not_negative() -> None:
-    with pytest.raises(UsageError, match="must not be negative"):
-        Tolerance(rtol=-1)
+@pytest.mark.parametrize("tolerance", [{"rtol": -1}, {"atol": -1e-9}, {"rtol": float("nan")}, {"atol": float("nan")}])
+def test_a_tolerance_is_not_negative(tolerance: dict[str, float]) -> None:
+    with pytest.raises(UsageError, match="must not be negative or NaN"):
+        Tolerance(**tolerance)
 
 
 def test_random_inputs_are_told_of(digits: Path, watcher: Notebook) -> None:
