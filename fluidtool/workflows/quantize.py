@@ -167,8 +167,8 @@ def _differences(
         for name, value in zip(names, got, strict=True):
             floats = np.asarray(want[name]).astype(np.float64)
             apart = np.abs(np.asarray(value).astype(np.float64) - floats)
-            worst[name] = max(worst[name], float(apart.max(initial=0)))
-            largest[name] = max(largest[name], float(np.abs(floats).max(initial=0)))
+            worst[name] = float(np.maximum(worst[name], apart.max(initial=0)))  # NaN if there is any
+            largest[name] = float(np.maximum(largest[name], np.abs(floats).max(initial=0)))
             sums[name] += float((apart**2).sum())
             counts[name] += apart.size
         advance()

@@ -69,6 +69,11 @@ def test_nothing_quantized_changes_nothing() -> None:
     assert output.largest_difference == 0
 
 
+def test_the_difference_of_outputs_that_are_nan_is_nan() -> None:
+    (output,) = fluidtool.quantize(str(DIGITS), [{"image": X}, {"image": X * np.nan}, {"image": X}]).outputs
+    assert np.isnan([output.largest_difference, output.root_mean_square, output.largest_value]).all()
+
+
 def test_files_of_data(tmp_path: Path) -> None:
     np.savez(tmp_path / "more.npz", image=X[:2])
     result = fluidtool.quantize(str(DIGITS), [str(DIGITS / "x.npy"), str(tmp_path / "more.npz")])
