@@ -141,7 +141,7 @@ def compile_block(
     elif block.idx > 0 and compiler is not None:
         from fluidtool.runtime.inner_training import inner_steps  # on GPUs alone
 
-        inner = inner_steps(block, steps, persistable_around(block), fetched, compiler)
+        inner = inner_steps(block, steps, persistable_around(block), fetched, compiler, numbers or frozenset())
     hidden = hidden_within(work) & set(local)
     for part in work:
         if isinstance(part, Region):  # hidden names have no variable to release

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
 from fluidtool.errors import FluidError, OperatorError
@@ -112,17 +112,9 @@ class BoundRegion:
             self._runtime.checks.postpone(mark, lambda: self._run_again(arrays, real))
 
     def _run_again(self, arrays: Sequence[Any], lods: Sequence[Lod]) -> None:
-        """Run the steps of an earlier run, one by one, for the error of the one that was given what is out of range."""
-        for holder, array, lod in zip(self.inputs, arrays, lods, strict=True):
-            if holder is not None:
-                holder.value = LoDTensor(array, copied(lod))
-        try:
-            self._run_parts(None, None)
-            self._runtime.checks.settle()
-        except FluidError as error:
-            say_where(error, self)
-            raise
-        raise self.context.error("was given an id out of range, but its array has changed since")
+        """Run the steps of an earlier run, one by one."""
+        given = [LoDTensor(array, copied(lod)) for array, lod in zip(arrays, lods, strict=True)]
+        run_again(self, zip(self.inputs, given, strict=True), lambda: self._run_parts(None, None), self._runtime)
 
     def _run_parts(self, division: Division | None, watch: Watch | None) -> None:
         for step in self.parts(division):
@@ -131,6 +123,24 @@ class BoundRegion:
                 step.run()
             else:
                 watch(step, self.region.steps[0].op.block.idx)
+
+
+def run_again(
+    bound: Any, given: Iterable[tuple[ScopeVariable | None, LoDTensor]], run: Callable[[], None], runtime: Any
+) -> None:
+    """Run the steps of a bound region for what it was given in an earlier run; raises the error of the operator that was given
+    what is out of range.
+    """
+    for holder, value in given:
+        if holder is not None:
+            holder.value = value
+    try:
+        run()
+        runtime.checks.settle()
+    except FluidError as error:
+        say_where(error, bound)
+        raise
+    raise bound.context.error("was given an id out of range, but its array has changed since")
 
 
 def copied(lod: Sequence[Sequence[int]]) -> list[list[int]]:

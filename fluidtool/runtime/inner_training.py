@@ -20,24 +20,23 @@ from fluidtool.runtime.step import Step
 from fluidtool.runtime.training_regions import TrainingRegion, group_steps
 
 LOOPS = frozenset({"while", "while_grad"})
-LOOKING = frozenset(
-    {
-        "lookup_table", "lookup_table_v2", "gather", "one_hot", "one_hot_v2", "cross_entropy", "cross_entropy2",
-        "softmax_with_cross_entropy", "warpctc", "linear_chain_crf", "crf_decoding",
-    }
-)  # fmt: skip
-"""Operators whose ids the host would look at in every step."""
+LOOKING = frozenset({"crf_decoding", "linear_chain_crf", "warpctc"})
+"""Operators whose ids the host would look at in every step, since they read lines of them."""
+TYPES = frozenset({VarType.FP32, VarType.INT64, VarType.INT32, VarType.BOOL})
 
 
 @dataclass(eq=False, slots=True)
 class InnerSteps:
-    """The steps of such a block, grouped into regions, for each part of the block that runs by itself."""
+    """The steps of such a block, grouped into regions, for each part of the block that runs by itself. numbers: results that the
+    host computes.
+    """
 
     block: Block
     steps: Sequence[Step]
     persistable: frozenset[str]
     fetched: frozenset[str]
     compiler: StepCompiler
+    numbers: frozenset[str]
     _found: dict[tuple[frozenset[int], frozenset[str]], Sequence[Step | TrainingRegion]] = field(default_factory=dict)
 
     def work(self, only: Collection[Operator] | None, without: Collection[str]) -> Sequence[Step | TrainingRegion]:
@@ -59,23 +58,30 @@ class InnerSteps:
         return group_steps(self.block, ordered, self.persistable, wanted - without, self.compiler, taken, inner=True)
 
     def _may_be_within(self, step: Step) -> bool:
-        """Whether a step may be in a region: it only computes floats, and changes nothing that stays."""
+        """Whether a step may be in a region: it only computes tensors, none of which the host reads or stays."""
         op = step.op
         if not self.compiler.takes(op) or self.compiler.unrolls(op) or op.type in LOOKING or op.input("Param"):
             return False
-        if op.sub_blocks() or step.info.side_effects or not self.persistable.isdisjoint(op.output_arg_names):
+        apart = self.persistable | self.numbers
+        if op.sub_blocks() or step.info.side_effects or not apart.isdisjoint(op.output_arg_names):
             return False
-        results = (self.block.find_var_recursive(name) for name in op.output_arg_names)
-        return all(var is None or (var.type, var.dtype) == (VarType.LOD_TENSOR, VarType.FP32) for var in results)
+        masks = op.output("Mask") if op.type == "dropout" else []
+        results = (self.block.find_var_recursive(name) for name in op.output_arg_names if name not in masks)
+        return all(var is None or (var.type == VarType.LOD_TENSOR and var.dtype in TYPES) for var in results)
 
 
 def inner_steps(
-    block: Block, steps: Sequence[Step], persistable: Collection[str], fetched: Collection[str], compiler: StepCompiler
+    block: Block,
+    steps: Sequence[Step],
+    persistable: Collection[str],
+    fetched: Collection[str],
+    compiler: StepCompiler,
+    numbers: frozenset[str],
 ) -> InnerSteps | None:
     """What groups the steps of a block; None unless it is that of a loop that is trained, or of its gradient."""
     if not any(op.type in LOOPS for op in users_of(block)):
         return None
-    return InnerSteps(block, steps, frozenset(persistable), frozenset(fetched), compiler)
+    return InnerSteps(block, steps, frozenset(persistable), frozenset(fetched), compiler, numbers)
 
 
 def users_of(block: Block) -> list[Operator]:

@@ -18,7 +18,7 @@ from fluidtool.ir.roles import OpRole
 from fluidtool.ops.registry import get_op
 from fluidtool.records import dataclass
 from fluidtool.runtime.bindings import array_of
-from fluidtool.runtime.bound_region import lod_of
+from fluidtool.runtime.bound_region import copied, lod_of, run_again
 from fluidtool.runtime.dependencies import is_own, names_used
 from fluidtool.runtime.engines.base import CompiledStep, StepCompiler
 from fluidtool.runtime.graph.importers.refusals import every_attribute
@@ -43,11 +43,11 @@ LAYERS = frozenset(
     | {"crf_decoding"}
 )
 SEVERAL = 4  # what an operator is worth in a loop that is some launches itself
-MORE_LAUNCHES = frozenset(
-    f"{type}{side}"
-    for type in ("gru_unit", "lstm_unit", "softmax", "layer_norm", "sigmoid_cross_entropy_with_logits")
-    for side in ("", "_grad")
-)
+MANY_CALLS = (
+    "gru_unit", "lstm_unit", "softmax", "layer_norm", "sigmoid_cross_entropy_with_logits", "softmax_with_cross_entropy",
+    "cross_entropy", "cross_entropy2", "lookup_table", "lookup_table_v2",
+)  # fmt: skip
+MORE_LAUNCHES = frozenset(f"{type}{side}" for type in MANY_CALLS for side in ("", "_grad"))
 METRICS = frozenset({"accuracy", "auc", "chunk_eval", "edit_distance", "mean_iou", "precision_recall"})
 """Operators that nothing in a step reads: those that have no place wait until it is over, in place of dividing it."""
 MAY_LACK = {
@@ -136,7 +136,7 @@ class TrainingRegion:
         """Compile it for these arrays, some of which are states; None if an operator has no place in it: `parts` run instead."""
         try:
             operators = [(step.op, every_attribute(step.op, step.info)) for step in self.steps]
-            return self.compiler.compile(operators, given, states, self.outputs, lods, rings)
+            return self.compiler.compile(operators, given, states, self.outputs, lods, rings, self.inner)
         except UnsupportedError as error:
             self.part_at(error)
             return None
@@ -426,6 +426,9 @@ class BoundTrainingRegion:
         if self.region.parts is None and self._run_compiled():
             self._at_work = None
             return
+        self._run_one_by_one()
+
+    def _run_one_by_one(self) -> None:
         for step in self.steps:
             self._at_work = step
             step.run()
@@ -451,21 +454,27 @@ class BoundTrainingRegion:
             self.runtime.checks.settle()
         try:
             on_host = {name: host for name, (array, host) in self.runtime.fed_ids.items() if given.get(name) is array}
-            results = compiled.run(given, self.runtime.generator, on_host, self._same_arrays)
+            found = compiled.run(given, self.runtime.generator, on_host, self._same_arrays)
         except UnsupportedError as error:  # of a library, whose calls come before anything changes
             self.region.part_at(error)
             return False
-        if results is None:
+        if found is None:
             return False
+        results, mark = found
+        if mark is not None:
+            again = [
+                (self.reads[name], tensor_of(value, lod_of(self.reads[name])))
+                for name, value in given.items()
+                if name in self.reads
+            ]
+            self.runtime.checks.postpone(mark, lambda: run_again(self, again, self._run_one_by_one, self.runtime))
         self.region.has_run = True
         self._show_changes(compiled)
         for name, array in results.items():
             self.outputs[name].pending_lod = None
             self.outputs[name].set_tensor(array, self._lod(compiled, name))
         for name, shape in compiled.shapes.items():
-            self.outputs[name].value = value = LoDTensor()
-            value.set_dims(shape)
-            value.offsets = self._lod(compiled, name)
+            self.outputs[name].value = tensor_of(tuple(shape), self._lod(compiled, name))
         return True
 
     @property
@@ -577,6 +586,16 @@ class BoundTrainingRegion:
 def holds_rows(holder: Any) -> bool:
     """Whether a variable holds a gradient of rows."""
     return holder is not None and type(holder.value) is SelectedRows
+
+
+def tensor_of(value: Any, lod: Sequence[Sequence[int]]) -> LoDTensor:
+    """What `array_or_shape` says of a variable with a LoD, as a tensor."""
+    if type(value) is not tuple:
+        return LoDTensor(value, copied(lod))
+    found = LoDTensor()
+    found.set_dims(value)
+    found.offsets = copied(lod)
+    return found
 
 
 def array_or_shape(holder: Any) -> Any:

@@ -59,13 +59,61 @@ def fed(steps: int, seed: int = 0, rows: int = ROWS) -> dict[str, Any]:
 
 def regions(job: Job, block: int) -> list[TrainingRegion]:
     """Those of a block that have run in one call."""
+    return [part for part in parts(job, block) if isinstance(part, TrainingRegion) and part.has_run]
+
+
+def parts(job: Job, block: int) -> list[Any]:
+    """The regions of a block, and the steps between them."""
     inner = job.plan().block(block).inner
     assert inner is not None
-    parts = (part for found in inner._found.values() for part in found)
-    return [part for part in parts if isinstance(part, TrainingRegion) and part.has_run]
+    return [part for found in inner._found.values() for part in found]
+
+
+WORDS = 13
+
+
+def words(i: Any) -> Any:
+    """An id for each row: the number of the step."""
+    return L.cast(L.expand(L.reshape(i, [1, 1]), [ROWS, 1]), "int64")
+
+
+def best(state: Any) -> Any:
+    """An id for each row: its largest place."""
+    found = L.topk(state, 1)[1]
+    found.stop_gradient = True
+    return found
+
+
+def table(state: Any, ids: Any) -> Any:
+    return L.fc([state, L.embedding(ids, [WORDS, WIDTH])], WIDTH, act="tanh")
+
+
+def scored(state: Any, seen: Any, i: Any) -> Any:
+    """A state to which the loss of the words is added."""
+    found = L.fc([state, seen], WIDTH, act="tanh")
+    return L.elementwise_add(found, L.softmax_with_cross_entropy(L.fc(found, WORDS), words(i)), axis=0)
+
+
+def attended(state: Any, seen: Any, i: Any) -> Any:
+    weights = L.dropout(L.softmax(L.fc(state, WIDTH)), 0.4, dropout_implementation="upscale_in_train")
+    return L.elementwise_mul(weights, L.fc(seen, WIDTH))
 
 
 LAYERS: dict[str, Next] = {
+    "a table": lambda state, seen, i: table(state, words(i)),
+    "a table of computed ids": lambda state, seen, i: table(state, best(state)),
+    "rows by number": lambda state, seen, i: L.fc(
+        [state, L.gather(seen, L.reshape(words(i), [-1]) % 2)], WIDTH, act="tanh"
+    ),
+    "places of words": lambda state, seen, i: L.fc([state, L.one_hot(words(i), WORDS)], WIDTH, act="tanh"),
+    "slices by place": lambda state, seen, i: L.fc([state, L.gather_nd(seen, words(i) % ROWS)], WIDTH, act="tanh"),
+    "elements by place": lambda state, seen, i: L.elementwise_mul(
+        L.fc([state, seen], WIDTH, act="tanh"),
+        L.gather_nd(seen, L.concat([words(i) % ROWS, words(i) % WIDTH], 1)),
+        axis=0,
+    ),
+    "classes": scored,
+    "dropped weights": attended,
     "a layer": lambda state, seen, i: L.fc([state, seen], WIDTH, act="tanh"),
     "two layers": lambda state, seen, i: L.fc(L.fc([state, seen], 7, act="relu"), WIDTH, act="sigmoid"),
     "gru": lambda state, seen, i: L.gru_unit(L.fc(seen, 3 * WIDTH), state, 3 * WIDTH)[0],
@@ -82,7 +130,7 @@ LAYERS: dict[str, Next] = {
 @pytest.mark.parametrize("name", LAYERS)
 def test_a_loop_of_any_number_of_steps_is_trained_in_regions(name: str) -> None:
     job = both(loop(LAYERS[name]), [fed(steps, seed) for seed, steps in enumerate((3, 1, 5, 3))], rtol=2e-6)
-    assert regions(job, 1) and (regions(job, 2) or name in ("dropout", "an operator without a place"))
+    assert regions(job, 1) and (regions(job, 2) or name == "an operator without a place")
 
 
 @pytest.mark.parametrize("name", ["sgd", "momentum", "adam"])
@@ -197,18 +245,74 @@ def test_parameters_that_a_script_replaces_are_read(compiled: list[CudaStep]) ->
     assert regions(job, 1)
 
 
-def test_operators_that_look_at_ids_stay_between_regions() -> None:
-    def after(state: Any, seen: Any, i: Any) -> Any:
-        words = L.embedding(L.cast(L.expand(L.reshape(i, [1, 1]), [ROWS, 1]), "int64"), [7, WIDTH])
-        return L.fc(L.elementwise_add(state, words), WIDTH, act="tanh")
+def with_words(state: Any, seen: Any, i: Any) -> Any:
+    return table(state, words(i))
 
-    both(loop(after), [fed(steps, steps) for steps in (3, 5)])
+
+def test_an_id_beyond_its_table_is_the_error_of_the_cpu_and_leaves_parameters() -> None:
+    """It is found behind the loop, before parameters change."""
+    said = []
+    for place in (fluid.CPUPlace(), None):
+        job = Job(loop(with_words), sgd, place)
+        for steps in (2, 3):
+            job.step(fed(steps))
+        before = job.values()
+        with pytest.raises(OperatorError) as error:
+            job.step(fed(WORDS + 2))
+        said.append(str(error.value).partition(" [")[0])
+        for name, value in job.values().items():
+            np.testing.assert_array_equal(value, before[name], err_msg=name)
+        job.step(fed(3))
+    assert said[0] == said[1] and f"expected 0 to {WORDS - 1}" in said[0]
+
+
+@pytest.mark.parametrize("place", [[-1, 0], [0, WIDTH], [ROWS, 1]])
+def test_a_place_beyond_an_axis_is_the_error_of_the_cpu(place: list[int]) -> None:
+    def after(state: Any, seen: Any, i: Any) -> Any:
+        places = L.elementwise_mul(L.concat([words(i)] * 2, 1), L.assign(np.array(place, np.int64)))
+        return L.elementwise_mul(L.fc([state, seen], WIDTH, act="tanh"), L.gather_nd(seen, places), axis=0)
+
+    said = []
+    for where in (fluid.CPUPlace(), None):
+        with pytest.raises(OperatorError) as error:
+            Job(loop(after), sgd, where).step(fed(3))
+        said.append(str(error.value).partition(" [")[0])
+    assert said[0] == said[1]
+
+
+def test_a_divisor_that_is_zero_is_the_error_of_the_cpu() -> None:
+    def after(state: Any, seen: Any, i: Any) -> Any:
+        ids = words(i)
+        row = L.gather(seen, L.reshape(L.elementwise_mod(ids, ids), [-1]))
+        return L.fc([state, row], WIDTH, act="tanh")
+
     said = []
     for place in (fluid.CPUPlace(), None):
         with pytest.raises(OperatorError) as error:
-            Job(loop(after), sgd, place).step(fed(9))
+            Job(loop(after), sgd, place).step(fed(3))
         said.append(str(error.value).partition(" [")[0])
-    assert said[0] == said[1] and "expected 0 to 6" in said[0]
+    assert said[0] == said[1]
+
+
+def test_gradients_that_are_rows_stay_between_regions() -> None:
+    def after(state: Any, seen: Any, i: Any) -> Any:
+        rows = L.embedding(words(i), [WORDS, WIDTH], is_sparse=True)
+        return L.fc([state, rows], WIDTH, act="tanh")
+
+    job = both(loop(after), [fed(steps, steps) for steps in (3, 5)])
+    assert regions(job, 1) and regions(job, 2)
+
+
+def test_masks_are_those_of_the_cpu_in_order() -> None:
+    """Two masks in each step, and one that an operator draws between regions."""
+
+    def after(state: Any, seen: Any, i: Any) -> Any:
+        found = L.dropout(L.fc([state, seen], WIDTH, act="tanh"), 0.3)
+        found = L.elementwise_add(found, L.uniform_random([ROWS, WIDTH], min=0.0, max=0.1))
+        return L.dropout(L.fc(found, WIDTH, act="tanh"), 0.5, dropout_implementation="upscale_in_train")
+
+    job = both(loop(after), [fed(steps, steps) for steps in (3, 1, 5)])
+    assert regions(job, 1) and regions(job, 2)
 
 
 def test_rows_that_do_not_match_are_the_error_of_the_cpu() -> None:
@@ -240,22 +344,47 @@ def launches_of_a_step(name: str) -> float:
 
 @pytest.mark.parametrize(
     ("name", "launches", "one_by_one"),
-    [("a layer", 9, 16), ("two layers", 10, 27), ("gru", 8, 47), ("attention", 9, 25), ("normalization", 11, 40)],
+    [
+        ("a layer", 9, 16),
+        ("two layers", 10, 27),
+        ("gru", 8, 47),
+        ("attention", 9, 25),
+        ("normalization", 11, 40),
+        ("a table", 8.1, 23),
+        ("a table of computed ids", 8.1, 36),
+        ("places of words", 7, 19),
+        ("classes", 10.1, 53),
+        ("dropped weights", 9, 33),
+        ("dropout", 9, 22),
+    ],
 )
-def test_launches_of_a_step(name: str, launches: int, one_by_one: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_launches_of_a_step(name: str, launches: float, one_by_one: int, monkeypatch: pytest.MonkeyPatch) -> None:
     found = launches_of_a_step(name)
     monkeypatch.setenv("FLUIDTOOL_CUDA", "0")
     assert [found, round(launches_of_a_step(name))] == [launches, one_by_one]
 
 
-def test_the_host_counts_and_waits_for_no_step() -> None:
-    job, waits = Job(loop(LAYERS["gru"]), sgd), []
+@pytest.mark.parametrize("name", ["gru", "dropout", "dropped weights"])
+def test_the_host_counts_and_waits_for_no_step(name: str) -> None:
+    job, waits = Job(loop(LAYERS[name]), sgd), []
     for seed in range(3):
         job.step(fed(2, seed))
     for steps in (2, 12):
         counts = counts_of(job, fed(steps))
         waits.append([counts.get(kind, 0) for kind in ("synchronizations", "copies to the host")])
     assert waits[0] == waits[1]
+
+
+@pytest.mark.parametrize("name", ["a table", "a table of computed ids", "classes"])
+def test_the_host_looks_at_ids_once_in_sixteen_runs_of_regions(name: str) -> None:
+    """Forward and backward, and once more behind the loop."""
+    job, waits = Job(loop(LAYERS[name]), sgd), []
+    for seed in range(3):
+        job.step(fed(2, seed))
+    for steps in (2, 10):
+        counts = counts_of(job, fed(steps))
+        waits.append(counts.get("copies to the host", 0))
+    assert waits[1] - waits[0] == 1
 
 
 def test_parameters_stay_where_they_are() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import fluidtool.fluid as fluid
+from fluidtool.errors import OperatorError
 from fluidtool.fluid import layers as L
 from fluidtool.runtime import training_regions
 from fluidtool.runtime.engines.cuda.calls import Product
@@ -20,7 +21,7 @@ from fluidtool.tensor import CUDAPlace
 from fluidtool.workflows.engine_use import engine_used
 from tests.gpu import cases
 from tests.gpu.standin import EVENTS
-from tests.gpu.test_cuda_recurrent_steps import both
+from tests.gpu.test_cuda_recurrent_steps import both, sgd
 from tests.gpu.test_training_steps import Job, same
 from tests.runtime.native.test_loops import NEXT_STATES, READ, WIDTH, WRITTEN, NextState, decoded, greedy, project
 from tests.support.golden import names_in
@@ -310,19 +311,119 @@ def test_an_operator_without_a_place_keeps_its_loop_outside() -> None:
     assert "elu within its steps has no place in a graph" in why
 
 
-def test_ids_that_steps_read_leave_their_loop_outside() -> None:
-    def build() -> Any:
-        words, rnn = L.data("words", [1], dtype="int64", lod_level=1), L.DynamicRNN()
-        with rnn.block():
-            word, state = rnn.step_input(words), rnn.memory(shape=[WIDTH])
-            after = L.fc([L.embedding(word, [11, WIDTH]), state], WIDTH, act="relu")
-            rnn.update_memory(state, after)
-            rnn.output(after)
-        return loss_of(L.sequence_last_step(rnn()))
+# ---------------------------------------------------------------- whole numbers
+WORDS = 11
 
-    ids = np.arange(9).reshape(9, 1)
-    _, why = outside(build, [{"words": fluid.create_lod_tensor(ids, [[3, 2, 4]], fluid.CPUPlace())}] * 3)
-    assert "whole numbers that are moved" in why
+
+def dynamic_words(is_sparse: bool = False, padding: int | None = None) -> Any:
+    """Sentences whose words are looked up within the loop."""
+    ids, start = L.data("ids", [1], dtype="int64", lod_level=1), L.fc(L.data("start", [WIDTH]), WIDTH)
+    rnn = L.DynamicRNN()
+    with rnn.block():
+        word, state = rnn.step_input(ids), rnn.memory(init=start, need_reorder=True)
+        row = L.embedding(word, [WORDS, WIDTH], is_sparse=is_sparse, padding_idx=padding, param_attr="table")
+        after = L.fc([row, state], WIDTH, act="tanh")
+        rnn.update_memory(state, after)
+        rnn.output(after)
+    return loss_of(L.sequence_last_step(rnn()))
+
+
+def dynamic_scores() -> Any:
+    """Sentences, each word of which is looked up, also as the class of a loss, within the loop."""
+    ids, start = L.data("ids", [1], dtype="int64", lod_level=1), L.fc(L.data("start", [WIDTH]), WIDTH)
+    rnn = L.DynamicRNN()
+    with rnn.block():
+        word, state = rnn.step_input(ids), rnn.memory(init=start, need_reorder=True)
+        after = L.fc([L.one_hot(word, WORDS), state], WIDTH, act="tanh")
+        rnn.update_memory(state, after)
+        rnn.output(L.softmax_with_cross_entropy(L.fc(after, WORDS), word))
+    return L.mean(rnn())
+
+
+def static_words(is_sparse: bool = False, dtype: str = "int64", computed: bool = False) -> Any:
+    ids = L.data("ids", [TIMES, ROWS, 1], dtype=dtype, append_batch_size=False)
+    ids = L.elementwise_mod(L.elementwise_add(ids, ids), L.fill_constant([1], dtype, WORDS)) if computed else ids
+    start = L.fc(L.data("start", [ROWS, WIDTH], append_batch_size=False), WIDTH)
+    rnn = L.StaticRNN()
+    with rnn.step():
+        word, state = rnn.step_input(ids), rnn.memory(init=start)
+        row = L.embedding(L.cast(word, "int64"), [WORDS, WIDTH], is_sparse=is_sparse, param_attr="table")
+        after = L.fc([row, state], WIDTH, act="tanh")
+        rnn.update_memory(state, after)
+        rnn.step_output(after)
+    return loss_of(rnn())
+
+
+OF_WORDS: dict[str, Build] = {
+    "a dynamic RNN": dynamic_words,
+    "a dynamic RNN with padding": lambda: dynamic_words(padding=3),
+    "a dynamic RNN with rows as gradients": lambda: dynamic_words(is_sparse=True),
+    "a dynamic RNN with a loss of classes": dynamic_scores,
+    "a static RNN": static_words,
+    "a static RNN with rows as gradients": lambda: static_words(is_sparse=True),
+    "a static RNN over computed words": lambda: static_words(computed=True),
+}
+
+
+def words(seed: int, name: str = "a dynamic RNN", high: int = WORDS) -> dict[str, Any]:
+    choose = np.random.default_rng(seed)
+    if "static" in name:
+        return {"ids": choose.integers(0, high, (TIMES, ROWS, 1)), "start": random(seed, ROWS, WIDTH)}
+    lengths = [3, 1, 4]
+    ids = fluid.create_lod_tensor(choose.integers(0, high, (sum(lengths), 1)), [lengths], fluid.CPUPlace())
+    return {"ids": ids, "start": random(seed, ROWS, WIDTH)}
+
+
+@pytest.mark.parametrize("name", OF_WORDS)
+def test_steps_look_up_words_in_the_graph(name: str, compiled: list[CudaStep]) -> None:
+    job = both(OF_WORDS[name], [words(seed, name) for seed in range(3)])
+    assert is_one_graph(job) and len(compiled) == 3
+    with EVENTS.counted() as counts:
+        job.step(words(3, name))
+    assert counts["launches"] <= 7
+
+
+def test_rows_as_gradients_are_updated_by_a_rule_with_states() -> None:
+    job = both(
+        lambda: dynamic_words(is_sparse=True), [words(seed) for seed in range(3)], lambda: fluid.optimizer.Adam(0.05)
+    )
+    assert is_one_graph(job)
+
+
+def test_a_table_of_all_steps_has_one_sum_for_its_gradient(compiled: list[CudaStep]) -> None:
+    """Not one as tall as the table for each step."""
+    both(dynamic_words, [words(0)])
+    kernels = [getattr(call, "name", "").partition("_")[0] for call in compiled[0].calls]
+    assert kernels.count("scatter") == 1
+
+
+def test_nobody_waits_for_words_that_are_fed() -> None:
+    job = Job(dynamic_words, sgd)
+    for seed in range(3):
+        job.step(words(seed))
+    with EVENTS.counted() as counts:
+        job.step(words(3))
+    assert counts.get("synchronizations", 0) == 0 and counts["copies to the host"] == 1  # the loss
+
+
+@pytest.mark.parametrize("name", ["a dynamic RNN", "a static RNN", "a static RNN over computed words"])
+def test_words_beyond_the_table_are_the_error_of_the_cpu(name: str) -> None:
+    wrong = words(1, name)
+    array = wrong["ids"] if isinstance(wrong["ids"], np.ndarray) else wrong["ids"].numpy()
+    array[1] = -3
+    if not isinstance(wrong["ids"], np.ndarray):
+        wrong["ids"].set(array, fluid.CPUPlace())
+    said, states = [], []
+    for place in (fluid.CPUPlace(), None):
+        job = Job(OF_WORDS[name], sgd, place)
+        job.step(words(0, name))
+        before = job.values()
+        with pytest.raises(OperatorError) as error:
+            job.step(wrong)
+        said.append(str(error.value).partition(" [")[0])
+        states.append(all(np.array_equal(value, before[key]) for key, value in job.values().items()))
+        job.step(words(0, name))
+    assert said[0] == said[1] and states == [True, True]
 
 
 def test_too_many_operators_in_all_steps_run_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:

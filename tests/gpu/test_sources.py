@@ -33,6 +33,8 @@ from tests.gpu.test_cuda_inner_regions import job as job_of_loops
 from tests.gpu.test_cuda_inner_training import LAYERS as STEPS
 from tests.gpu.test_cuda_inner_training import fed as some_steps_of_loops
 from tests.gpu.test_cuda_inner_training import loop
+from tests.gpu.test_cuda_loops import OF_WORDS
+from tests.gpu.test_cuda_loops import words as words_of
 from tests.gpu.test_cuda_path_losses import Case as PathLoss
 from tests.gpu.test_cuda_places import batch as batch_of_places
 from tests.gpu.test_cuda_places import index as places_along_axes
@@ -41,7 +43,7 @@ from tests.gpu.test_cuda_ranking import ranked, scores
 from tests.gpu.test_cuda_ranking import read as scores_in
 from tests.gpu.test_cuda_recurrent_regions import begun
 from tests.gpu.test_cuda_recurrent_regions import stack as layers_of_lstm
-from tests.gpu.test_cuda_recurrent_steps import LAYERS, stack
+from tests.gpu.test_cuda_recurrent_steps import LAYERS, sgd, stack
 from tests.gpu.test_cuda_recurrent_steps import batch as some_sequences
 from tests.gpu.test_cuda_recurrent_steps import network as sequences_with
 from tests.gpu.test_cuda_recurrent_steps import steps_of as some_steps
@@ -423,3 +425,18 @@ def test_kernels_of_random_programs(generated: list[str]) -> None:
     assert len(generated) > 3
     kernels = {kernel for text in generated for kernel in text.removeprefix(PRELUDE).split('extern "C"')[1:]}
     assert faults(PRELUDE + "".join(f'extern "C"{kernel}' for kernel in kernels), "sm_90") == ""
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("name", ["a table", "classes", "elements by place", "dropped weights"])
+def test_kernels_of_loops_that_are_trained(name: str, architecture: str, generated: list[str]) -> None:
+    Job(loop(STEPS[name]), sgd).step(some_steps_of_loops(3))
+    assert any("check_" in text and "clear_mark" in text for text in generated) or name == "dropped weights"
+    assert [faults(each, architecture) for each in generated] == [""] * len(generated)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("name", OF_WORDS)
+def test_kernels_of_steps_that_look_up_words(name: str, architecture: str, generated: list[str]) -> None:
+    Job(OF_WORDS[name], sgd).step(words_of(0, name))
+    assert generated and [faults(each, architecture) for each in generated] == [""] * len(generated)

@@ -99,9 +99,10 @@ class CompiledStep(Protocol):
         generator: Callable[[int], np.random.Generator],
         on_host: Mapping[str, Any],
         run: object = None,
-    ) -> dict[str, Any] | None:
+    ) -> tuple[dict[str, Any], Any] | None:
         """The outputs, by name, after the states have changed in place; None if an id is out of range: nothing has changed.
 
+        Behind them comes an array as of `MarkingRegion.ahead`, or None.
         on_host: ids among what is given of which the host has the same array. run: as of `MarkingRegion.ahead`.
         """
 
@@ -139,11 +140,12 @@ class StepCompiler(Protocol):
         wanted: Sequence[str],
         lods: Mapping[str, Lod] | None = None,
         rings: Callable[[Operator], Any] | None = None,
+        inner: bool = False,
     ) -> CompiledStep:
         """Compile operators. given: arrays by name, or shapes; those of `states` are changed where they are. wanted: the outputs.
 
         lods: of what is given, where operators read them: what is compiled holds for these. rings: the ranks that an operator
-        sums over.
+        sums over. inner: whether the region is in a loop: nobody waits for its ids.
         Raises UnsupportedError, which names a result of the operator that has no place in it.
         """
 

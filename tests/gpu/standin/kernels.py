@@ -30,14 +30,17 @@ TYPES = {
     "unsigned long long": np.uint64,
     "float": np.float32,
     "unsigned short": np.uint16,
+    "unsigned char": np.uint8,
     "bool": np.bool_,
 }
-POINTER = re.compile(r"\b(const )?(bool|float|half16|int|whole|word)\* (?:__restrict__ )?(const )?(?=\w+\s*[=;,)])")
+POINTER = re.compile(
+    r"\b(const )?(bool|byte|float|half16|int|whole|word)\* (?:__restrict__ )?(const )?(?=\w+\s*[=;,)])"
+)
 SHARED = re.compile(r"__shared__ (\w+) ([^;]*);")
 BYTES = {"float": 4, "int": 4, "half16": 2, "whole": 8, "word": 8}
 LIMITS = {"x": 2**31 - 1, "y": 65535, "z": 65535}  # blocks of a grid
 MOST_THREADS, MOST_SHARED, MOST_ARGUMENTS = 1024, 48 << 10, 4096  # of a block, bytes of a block, bytes
-NAMED = {"whole": "long long", "word": "unsigned long long", "half16": "unsigned short"}
+NAMED = {"whole": "long long", "word": "unsigned long long", "half16": "unsigned short", "byte": "unsigned char"}
 WAITS = ("__syncthreads", "__shfl_xor_sync")  # calls in which a thread waits for others
 ONE_AT_A_TIME = threading.Lock()
 STACKS = mmap.mmap(-1, MOST_THREADS << 15)  # of the threads of a block

@@ -52,7 +52,7 @@ NARROW = (frozenset(EXPRESSIONS) - {"label"}) | {
 """Nodes whose results are kept in halves, where memory has those."""
 PIECE = 8  # halves of 16 bytes
 WHOLE = MOVES | {
-    "best_path", "extreme_place", "top_k", "order", "converted", "whole", "concat", "stack", "tile", "rows",
+    "best_path", "extreme_place", "top_k", "order", "converted", "whole", "concat", "stack", "tile", "rows", "taken",
 }  # fmt: skip
 """Nodes whose results may be whole numbers."""
 LARGEST = 2**31 - 4096  # elements that an index of 32 bits reaches, also that of a thread or a turn after the last one
@@ -103,7 +103,7 @@ def lower(
 
 
 def cleared(mark: Buffer) -> Launch:
-    """The kernel before all others, after which no id has been out of range."""
+    """The kernel before all that look, after which no id has been out of range."""
     source = 'extern "C" __global__ void clear_mark(float* out)\n{\n    *out = 0.0f;\n}\n'
     return Launch("clear_mark", source, (Pointer(mark),), 1, 1)
 

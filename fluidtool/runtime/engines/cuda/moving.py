@@ -15,11 +15,13 @@ AT_ONCE = 64  # arrays, whose pointers and sizes are arguments of the kernel
 THREADS = 256
 TYPES = {
     np.dtype(np.float32): "float", np.dtype(np.int64): "whole", np.dtype(np.int32): "int", np.dtype(np.bool_): "bool",
+    np.dtype(np.uint8): "byte",
 }  # fmt: skip
 TOGETHER = frozenset(
-    {("float", "float"), ("whole", "whole"), ("int", "whole"), ("whole", "int"), ("bool", "float"), ("float", "bool")}
+    {("float", "float"), ("whole", "whole"), ("int", "whole"), ("whole", "int")}
+    | {pair for other in ("bool", "byte") for pair in (("float", other), (other, "float"))}
 )
-"""Where to and from where: in regions booleans are 1 and 0, and whole numbers of 32 bits have 64."""
+"""Where to and from where: in regions booleans, and bytes of masks, are 1 and 0, and whole numbers of 32 bits have 64."""
 Pair = tuple[Any, Any]  # where to, and from where
 
 
@@ -105,7 +107,8 @@ def source(types: Sequence[tuple[str, str]]) -> str:
         f"    if (at < size{n}) {{ to{n}[at] = from{n}[at]; return; }}\n    at -= size{n};\n" for n in range(len(types))
     ]
     begin = "    int at = blockIdx.x * blockDim.x + threadIdx.x;\n"
-    return f'typedef long long whole;\nextern "C" __global__ void copy_arrays({taken})\n{{\n{begin}{"".join(lines)}}}\n'
+    named = "typedef long long whole;\ntypedef unsigned char byte;\n"
+    return f'{named}extern "C" __global__ void copy_arrays({taken})\n{{\n{begin}{"".join(lines)}}}\n'
 
 
 def _types(pair: Pair) -> tuple[str, str]:

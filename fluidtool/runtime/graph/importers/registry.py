@@ -62,7 +62,7 @@ class GraphBuilder:
         self.rounded = rounded  # by operators that round weights, also for other inputs
         self.values: dict[str, Value] = {}
         self.conditions: dict[str, Value] = {}  # 1 or 0, where the program has booleans
-        self.viewed: dict[Value, Value] = {}  # integers in another shape -> as they were before
+        self.viewed: dict[Value, Value] = {}  # integers that were moved -> as they were before
         self.nodes: list[Node] = []
         self.lods: dict[str, Lod] = {}
         self.quantizers: dict[Value, Quantizer] = {}  # of activations that were rounded to steps
@@ -89,7 +89,7 @@ class GraphBuilder:
         return value
 
     def is_from_outside(self, value: Value) -> bool:
-        """Whether integers are an input of the region, perhaps in another shape."""
+        """Whether integers are an input of the region, perhaps in another shape, or a part of it."""
         given = self.viewed.get(value, value)
         return given.array is None and all(node.output is not given for node in self.nodes)
 
@@ -155,9 +155,11 @@ class GraphBuilder:
         self.nodes.append(Node(kind, list(inputs), out, attrs))
         return out
 
-    def whole_node(self, kind: str, inputs: Sequence[Value], shape: Sequence[int], **attrs: Any) -> Value:
+    def whole_node(
+        self, kind: str, inputs: Sequence[Value], shape: Sequence[int], short: bool = False, **attrs: Any
+    ) -> Value:
         """Whole numbers without a name in the program."""
-        out = Value(f"{kind} {len(self.nodes)}", tuple(int(size) for size in shape), integer=True)
+        out = Value(f"{kind} {len(self.nodes)}", tuple(int(size) for size in shape), integer=True, short=short)
         self.nodes.append(Node(kind, list(inputs), out, attrs))
         return out
 

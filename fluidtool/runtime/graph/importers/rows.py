@@ -81,10 +81,10 @@ def _gather_nd(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     add_gather_nd(r, op, Marked(r, bounds), bounds)
 
 
-def add_gather_nd(r: GraphBuilder, op: Operator, ids: Ids, bounds: list[Bound]) -> None:
-    """Slices by the numbers of their places along the first axes. bounds: as of `add_gather`."""
+def add_gather_nd(r: GraphBuilder, op: Operator, ids: Ids, bounds: list[Bound], nowhere: int = -1) -> None:
+    """Slices by the numbers of their places along the first axes. bounds: as of `add_gather`. nowhere: as of `named_rows`."""
     x = r.either(op, "X")
-    places = named_rows(r, op, x.shape, ids)
+    places = named_rows(r, op, x.shape, ids, nowhere)
     depth = r.get(op, "Index", integer=True).shape[-1]
     kind: dict[str, Any] = {"integer": x.integer, "short": x.short}
     wide = Value(op.outputs["Out"][0], (prod(x.shape[:depth]), prod(x.shape[depth:])), None, **kind)
@@ -95,8 +95,8 @@ def add_gather_nd(r: GraphBuilder, op: Operator, ids: Ids, bounds: list[Bound]) 
     r.add("view", [flat], op, "Out", shape, **kind)
 
 
-def named_rows(r: GraphBuilder, op: Operator, whole: Shape, ids: Ids) -> Value:
-    """The numbers of the rows that `Index` names along the first axes of something, [count]; -1 for those out of range."""
+def named_rows(r: GraphBuilder, op: Operator, whole: Shape, ids: Ids, nowhere: int) -> Value:
+    """The numbers of the rows that `Index` names along the first axes of something, [count]; `nowhere` for those out of range."""
     index = r.get(op, "Index", integer=True)
     depth = index.shape[-1] if index.shape else 0
     need(0 < depth <= len(whole), "an index of no axes, or of more than there are")
@@ -113,6 +113,6 @@ def named_rows(r: GraphBuilder, op: Operator, whole: Shape, ids: Ids) -> Value:
         row = names[0]
         for name, size in zip(names[1:], sizes[1:], strict=True):
             row = f"({row}) * {size} + {name}"
-        text = f"({outside} ? -1 : {row})"
+        text = f"({outside} ? {nowhere} : {row})"
         r.places[index, sizes] = r.whole_node("whole", columns, (count,), text=text, shapes=((count,),) * depth)
     return r.places[index, sizes]

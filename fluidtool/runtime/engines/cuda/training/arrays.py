@@ -53,7 +53,6 @@ def as_lod(levels: Sequence[Sequence[int]]) -> Lod:
 
 def picked(b: StepBuilder, value: Value, rows: Any) -> Value:
     """Rows by number, in that order."""
-    need(not value.integer, "whole numbers that are moved")
     same = len(rows) == value.shape[0] and bool((np.asarray(rows) == np.arange(value.shape[0])).all())
     return value if same else taken(b, value, rows)
 

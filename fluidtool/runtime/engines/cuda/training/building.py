@@ -23,7 +23,19 @@ Rings = Callable[[Operator], Any]
 Importer = Callable[["StepBuilder", Operator, Mapping[str, Any]], None]
 STEP_IMPORTERS: dict[str, Importer] = {}
 BEFORE = frozenset(
-    {"view", "transpose", "slice", "concat", "stack", "tile", "whole", "converted", "compared", "yolo_truths"}
+    {
+        "view",
+        "transpose",
+        "slice",
+        "concat",
+        "stack",
+        "tile",
+        "taken",
+        "whole",
+        "converted",
+        "compared",
+        "yolo_truths",
+    }
 )
 """Nodes of ids, and of places of boxes, that are computed once more before the step, to be looked at."""
 TERMS = 8  # of a sum, that one formula adds to what came before
@@ -135,11 +147,13 @@ class StepBuilder(GraphBuilder):
     stand for a shape (XShape). rows: gradients of tables that are rows. peaks, packed: what layers of sequences leave for
     their gradients, by the names of variables that stand for it. origins: for each name with a LoD, the input whose LoD it
     is, or the LoD; known: the LoDs of inputs, if the step is for these only. arrays, tables: arrays of tensors, rank tables.
-    loops: what each step of a loop has left, by its variable of scopes.
+    loops: what each step of a loop has left, by its variable of scopes. inner: whether this is a part of a step of a loop, and
+    waits for nothing.
     """
 
-    def __init__(self, states: Mapping[str, Value], rings: Rings | None = None) -> None:
+    def __init__(self, states: Mapping[str, Value], rings: Rings | None = None, inner: bool = False) -> None:
         super().__init__(rounded={}, for_gpus=True)
+        self.inner = inner
         self._rings = rings
         self.buckets: dict[int, Bucket] = {}
         self.reductions: list[Value] = []
@@ -153,6 +167,7 @@ class StepBuilder(GraphBuilder):
         self.packed: dict[str, Value] = {}
         self.bounds: list[Bound] = []
         self.checked: list[tuple[Value, Bound]] = []  # whole numbers that are computed, and where they must be
+        self.marked: dict[tuple[Value, Bound], Value] = {}  # the same in a loop, and what stands in their place
         self.draws: list[Draw] = []
         self.moved: set[str] = set()
         self.stores: dict[str, Value] = {}
@@ -198,9 +213,15 @@ class StepBuilder(GraphBuilder):
     ) -> Value:
         """Whole numbers that must name one of `rows` rows; those of a line beyond its length, or of other columns, do not count.
 
-        They come from outside, or are computed of what does, apart from lines: a kernel looks at them before the step.
+        They come from outside, or are computed of what does, apart from lines: a kernel looks at them before the step. In a loop
+        kernels mark those that do not, and 0 stands in their place.
         """
         found = self.get(op, slot, integer=True)
+        bound = Bound(COMPUTED, rows, ignored, column=column)
+        if self.inner:
+            need(lengths is None, f"{slot} of lines, in a loop")
+            within = self._marked(found, bound)
+            return within if column == ALL else found
         if self.is_from_outside(found):
             lines = "" if lengths is None else self.given_name(lengths)
             bound = Bound(self.given_name(found), rows, ignored, lines, column=column)
@@ -208,12 +229,20 @@ class StepBuilder(GraphBuilder):
                 self.bounds.append(bound)
             return found
         need(lengths is None, f"{slot} that is computed")
-        self.check_before(found, Bound(COMPUTED, rows, ignored, column=column), f"{slot} that is computed")
+        self.check_before(self.viewed.get(found, found), bound, f"{slot} that is computed")
         return found
 
+    def _marked(self, value: Value, bound: Bound) -> Value:
+        """Whole numbers within a bound, which are noted to be marked if there are others."""
+        if (value, bound) not in self.marked:
+            text = f"(a >= 0 && a < {bound.rows} ? a : {'0' if bound.ignored is None else f'a == {bound.ignored} ? a : 0'})"
+            within = self.whole_node("whole", [value], value.shape, text=text, shapes=(value.shape,))
+            self.marked[value, bound] = within
+        return self.marked[value, bound]
+
     def check_before(self, value: Value, bound: Bound, why: str) -> None:
-        """Look at whole numbers before the step; refused, for this reason, if they are not known then."""
-        need(self._is_known_before(value), why)
+        """Look at whole numbers before the step; refused, for this reason, if they are not known then, and in loops."""
+        need(not self.inner and self._is_known_before(value), why)
         if (value, bound) not in self.checked:
             self.checked.append((value, bound))
 
@@ -223,7 +252,12 @@ class StepBuilder(GraphBuilder):
             (value.shape,),
             self.whole_node("whole", [value], value.shape, text="(a == 0 ? -1 : 0)", shapes=(value.shape,)),
         )
-        self.check_before(found, Bound(COMPUTED, 1), "a divisor that depends on floats, or on what the step changes")
+        if self.inner:
+            self._marked(found, Bound(COMPUTED, 1))
+        else:
+            self.check_before(
+                found, Bound(COMPUTED, 1), "a divisor that depends on floats, or on what the step changes"
+            )
         return self.whole_node("whole", [value, found], value.shape, text="(b < 0 ? 1 : a)", shapes=shapes * 2), ()
 
     def _is_known_before(self, value: Value) -> bool:
@@ -303,6 +337,11 @@ class StepBuilder(GraphBuilder):
         self.draws.append(Draw(state, prod(shape), seed, floats))
         return state
 
+    def sum_rows(self, parts: Sequence[Rows]) -> Rows:
+        """The sum of gradients of rows: those of one behind those of the other."""
+        pairs = [pair for each in parts for pair in zip(each.ids, each.grads, strict=True)]
+        return Rows(*map(tuple, zip(*pairs, strict=True)))
+
     # ---------------------------------------------------------------- names
     def meanings(self, names: Iterable[str], tables: Sequence[str] = BY_NAME) -> Meanings:
         """What names stand for now."""
@@ -362,7 +401,15 @@ class StepBuilder(GraphBuilder):
 
     def view(self, value: Value, shape: Sequence[int]) -> Value:
         """The same elements in another shape."""
-        return value if value.shape == tuple(shape) else self.node("view", [value], shape)
+        return value if value.shape == tuple(shape) else self.rearranged("view", value, shape)
+
+    def rearranged(self, kind: str, value: Value, shape: Sequence[int], **attrs: Any) -> Value:
+        """Elements of a value, floats or whole numbers, elsewhere: the latter are looked at where they come from."""
+        if not value.integer:
+            return self.node(kind, [value], shape, **attrs)
+        found = self.whole_node(kind, [value], shape, value.short, **attrs)
+        self.viewed[found] = self.viewed.get(value, value)
+        return found
 
     def transposed(self, value: Value, axes: Sequence[int]) -> Value:
         """The axes in another order."""
@@ -392,15 +439,21 @@ class StepBuilder(GraphBuilder):
         if (start, count) == (0, value.shape[0]):
             return value
         shape = (count, *value.shape[1:])
-        return self.node("slice", [value], shape, starts=[start] + [0] * (len(shape) - 1), sizes=shape)
+        return self.rearranged("slice", value, shape, starts=[start] + [0] * (len(shape) - 1), sizes=shape)
 
     def joined(self, values: Sequence[Value]) -> Value:
         """Rows of several values, one below the other."""
         need(len({value.shape[1:] for value in values}) == 1, "rows of different shapes")
         if len(values) == 1:
             return values[0]
-        rows = sum(value.shape[0] for value in values)
-        return self.node("concat", values, (rows, *values[0].shape[1:]), axis=0)
+        shape = (sum(value.shape[0] for value in values), *values[0].shape[1:])
+        if not values[0].integer:
+            return self.node("concat", values, shape, axis=0)
+        found = self.whole_node("concat", values, shape, values[0].short, axis=0)
+        wholes = {self.viewed.get(value, value) for value in values}
+        if len(wholes) == 1:
+            self.viewed[found] = wholes.pop()
+        return found
 
     def added_up(self, values: Sequence[Value]) -> Value:
         """The sum of values of one shape, in their order."""
@@ -440,7 +493,8 @@ class BuiltStep:
     """A training step as a graph: its values by name, what it changes, draws and checks.
 
     lods: for each result that has one, the input whose LoD it is, or the LoD. shapes: results that are no more than a shape.
-    checked: whole numbers that are computed, and their bounds. types: of results that have another one outside.
+    checked: whole numbers that are computed, and their bounds; marked: those of a loop.
+    types: of results that have another one outside.
     """
 
     nodes: tuple[Node, ...]
@@ -454,4 +508,5 @@ class BuiltStep:
     reductions: tuple[Value, ...] = ()
     shapes: Mapping[str, Shape] = field(default_factory=dict)
     checked: tuple[tuple[Value, Bound], ...] = ()
+    marked: tuple[tuple[Value, Bound], ...] = ()
     types: Mapping[str, Any] = field(default_factory=dict)

@@ -57,14 +57,18 @@ class CudaStep:
     bounds: tuple[Bound, ...]  # of ids, also of computed ones, for which the host waits
     checks: Work | None  # of those on the GPU
     flags: Any  # which of them are not
+    mark: Any = (
+        None  # of a step of a loop: whether an id is out of range, for which nobody waits; None if it looks up none
+    )
     lock: Lock = field(default_factory=locks.lock)  # of its memory
 
     def run(
         self, given: Mapping[str, Any], generator: Generators, on_host: Mapping[str, Any], run: object = None
-    ) -> dict[str, Any] | None:
+    ) -> tuple[dict[str, Any], Any] | None:
         """The outputs (fresh arrays), after the states have changed; None, and nothing has changed, if an id is out of range.
 
         Nobody waits for ids that are `on_host`, too. Inputs that are the same arrays as before in this `run` are not copied again.
+        Behind the outputs comes the mark, 1 if an id is out of range, of a step that waits for none; else None.
         """
         with self.lock, self.device.active():
             self.inputs.take([given[name] for name in self.names], run)
@@ -76,7 +80,10 @@ class CudaStep:
             for ring in dict.fromkeys(call.ring for call in self.calls if isinstance(call, Reduction)):
                 ring.finish("the sums of a training step")
             types = [self.types.get(name, array.dtype) for name, array in self.outputs.items()]
-            return dict(zip(self.outputs, self.mover.copies([*self.outputs.values()], types), strict=True))
+            if self.mark is None:
+                return dict(zip(self.outputs, self.mover.copies([*self.outputs.values()], types), strict=True)), None
+            found = self.mover.copies([*self.outputs.values(), self.mark], [*types, self.mark.dtype])
+            return dict(zip(self.outputs, found[:-1], strict=True)), found[-1]
 
     def renewed(self, array: Any) -> Any:
         """Another array of the same memory."""
@@ -147,15 +154,17 @@ class StepCompiler:
         wanted: Sequence[str],
         lods: Mapping[str, Lod] | None = None,
         rings: Rings | None = None,
+        inner: bool = False,
     ) -> CudaStep:
         """Compile operators in order. given: arrays by name; `states` among them are used and changed where they are.
 
-        wanted: names of results. lods: of what is given, where operators read them. Raises UnsupportedError for an operator
+        wanted: names of results. lods: of what is given, where operators read them. inner: whether it runs within a loop, and waits
+        for no ids. Raises UnsupportedError for an operator
         that has no place in a step, OutOfMemoryError.
         """
         constants: dict[str, Buffer] = {}
         try:
-            built, values = build_step(operators, given, states, wanted, lods, rings)
+            built, values = build_step(operators, given, states, wanted, lods, rings, inner)
             owned = {
                 name: values[name] for name in states if name in values and given[name].dtype == values[name].dtype
             }
@@ -189,6 +198,7 @@ class StepCompiler:
                     for value in lowered.inputs
                 }
                 results = {name: xp.empty(value.shape, value.dtype) for name, value in outputs.items()}
+                mark = None if lowered.mark is None else xp.zeros(1, np.float32)
                 fixed = {buffer: constants.on_device(buffer) for buffer in constants_of(lowered.calls)}
             except MemoryError as error:
                 count = max((value.shape[0] for value in lowered.inputs if value.shape), default=0)
@@ -197,13 +207,14 @@ class StepCompiler:
             arrays = {**fixed, **owned}
             arrays |= {buffer: inputs[value] for value, buffer in lowered.inputs.items()}
             arrays |= {buffer: results[name] for name, buffer in lowered.outputs.items()}
+            arrays |= {} if lowered.mark is None else {lowered.mark: mark}
             work = work_of(lowered.calls, lowered.results, arrays, arena, offsets, device, self.opened)
             bounds, checks, flags, kept = self._checks(look_before(built, lowered), arrays, constants)
         copied = {value.name: array for value, array in inputs.items() if value not in rows}
         return CudaStep(
             device, lowered.calls, work, tuple(copied), Inputs(self.opened.mover, list(copied.values())), results,
             built.types, self.opened.mover, built.lods, built.shapes, built.draws, drawn,
-            (arena, *fixed.values(), *owned.values(), *kept), needed, bounds, checks, flags,
+            (arena, *fixed.values(), *owned.values(), *kept), needed, bounds, checks, flags, mark,
         )  # fmt: skip
 
     def _checks(

@@ -71,8 +71,7 @@ def add_tensors(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     if not rows:
         return IMPORTERS["sum"](b, op, dict(attrs))
     need(len(rows) == len(op.inputs["X"]), "a sum of rows and whole tables")
-    parts = [(ids, grad) for each in rows for ids, grad in zip(each.ids, each.grads, strict=True)]
-    b.rows[op.outputs["Out"][0]] = Rows(*map(tuple, zip(*parts, strict=True)))
+    b.rows[op.outputs["Out"][0]] = b.sum_rows(rows)
     return None
 
 
@@ -441,7 +440,7 @@ def _gather(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
 
 @imports_step("gather_nd")
 def _gather_nd(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
-    add_gather_nd(b, op, b.ids, [])
+    add_gather_nd(b, op, b.ids, [], nowhere=0)
 
 
 PLACES = 22  # bits that say where an id of a table stands among the others

@@ -448,7 +448,7 @@ def _gather_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
 def _gather_nd_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     """Where a place is named twice, both are added, as on the CPU."""
     x, grad = b.shape_of(op, "X"), b.get(op, "Out@GRAD")
-    rows, depth = named_rows(b, op, x, b.ids), b.get(op, "Index", integer=True).shape[-1]
+    rows, depth = named_rows(b, op, x, b.ids, nowhere=0), b.get(op, "Index", integer=True).shape[-1]
     shape = (prod(x[:depth]), prod(x[depth:]))
     need(prod(grad.shape) == rows.shape[0] * shape[1], "a gradient that does not fit")
     found = whole_gradient(b, Rows((rows,), (b.view(grad, (rows.shape[0], shape[1])),)), shape)

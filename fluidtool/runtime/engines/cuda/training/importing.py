@@ -68,7 +68,8 @@ PARTS = (
     yolo,
 )
 """The modules whose functions import operators."""
-WHOLE = (np.int64, np.int32)  # those of 32 bits are widened as they are copied in; booleans become 1 and 0
+WHOLE = (np.int64, np.int32)  # those of 32 bits are widened as they are copied in
+OF_FLOATS = (np.bool_, np.uint8)  # booleans and the masks of dropout, which become floats, 1 and 0
 TYPED = {
     "fill_constant": "dtype",
     "fill_constant_batch_size_like": "dtype",
@@ -130,25 +131,27 @@ def build_step(
     wanted: Sequence[str],
     known_lods: Mapping[str, Lod] | None = None,
     rings: Rings | None = None,
+    inner: bool = False,
 ) -> tuple[BuiltStep, dict[str, Value]]:
     """A step, and the values of what it is given: arrays by name, of which only shapes and data types count.
 
     states: names that the step may change in place. known_lods: the LoDs of what is given, if the step is for these only.
-    rings: the ranks that an operator sums over.
+    rings: the ranks that an operator sums over. inner: whether the step is a part of a step of a loop.
     Raises UnsupportedError, which names the result of the operator that has no place in it.
     """
     values = {}
     shapes = {name: array[:-1] for name, array in given.items() if type(array) is tuple}  # XShape ends with 0
     for name, array in given.items():
-        if name in shapes or array.dtype not in (np.float32, np.bool_, *WHOLE) or array.size == 0:
+        if name in shapes or array.dtype not in (np.float32, *OF_FLOATS, *WHOLE) or array.size == 0:
             continue  # an operator that reads it is refused
         values[name] = Value(name, tuple(array.shape), None, array.dtype in WHOLE, array.dtype == np.int32)
-    booleans = {name for name in values if given[name].dtype == np.bool_}
+    booleans, masks = ({name for name in values if given[name].dtype == kind} for kind in OF_FLOATS)
     own = {name: values[name] for name in states if name in values and given[name].dtype in (np.float32, np.int64)}
-    builder = StepBuilder(own, rings)
+    builder = StepBuilder(own, rings, inner)
     builder.operators = frozenset(id(op) for op, _ in operators)
-    builder.values.update({name: value for name, value in values.items() if name not in booleans})
+    builder.values.update({name: value for name, value in values.items() if name not in booleans | masks})
     builder.conditions.update({name: values[name] for name in booleans})
+    builder.masks.update({name: values[name] for name in masks})
     builder.shapes.update(shapes)
     builder.origins.update({name: name for name in given})
     builder.known = known_lods or {}
@@ -169,7 +172,8 @@ def build_step(
     changed = {name for op, _ in operators for name in op.output_arg_names}
     for name in changed.intersection(states).difference(own):
         raise UnsupportedError(f"{name}: a state of another type than float32 and int64", result=name)
-    results = builder.values | builder.conditions
+    masks = {name for op, _ in operators if op.type == "dropout" for name in op.output("Mask")}
+    results = builder.values | builder.conditions | {name: builder.masks[name] for name in masks}
     counts = {name for op, _ in operators if is_of_loops(op) and _makes_count(op) for name in op.output_arg_names}
     known = (results.keys() - builder.padded - counts) | builder.shapes.keys()
     missing = [name for name in wanted if name not in known]
@@ -183,14 +187,15 @@ def build_step(
         tuple(builder.draws),
         tuple(builder.bounds),
         checked=tuple(builder.checked),
+        marked=tuple(builder.marked),
         lods={name: builder.origins[name] for name in wanted if name in builder.origins},
         row_updates=tuple(builder.row_updates),
         reductions=tuple(builder.reductions),
         shapes={name: (*builder.shapes[name], 0) for name in wanted if name in builder.shapes},
         types={
-            name: np.bool_ if name in builder.conditions else np.int32
+            name: np.bool_ if name in builder.conditions else np.uint8 if name in masks else np.int32
             for name in wanted
-            if name in builder.conditions or (name in builder.values and builder.values[name].short)
+            if name in builder.conditions or name in masks or (name in builder.values and builder.values[name].short)
         },
     )
     return step, values

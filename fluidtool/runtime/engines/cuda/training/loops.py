@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fluidtool.ir import Block, Operator
@@ -11,7 +12,7 @@ from fluidtool.ops.gradient import grad_name
 from fluidtool.ops.registry import get_op
 from fluidtool.proto.enums import VarType
 from fluidtool.runtime.engines.cuda.training.arrays import sum_of_arrays
-from fluidtool.runtime.engines.cuda.training.building import Item, Items, Meanings, StepBuilder, imports_step
+from fluidtool.runtime.engines.cuda.training.building import Item, Items, Meanings, Rows, StepBuilder, imports_step
 from fluidtool.runtime.engines.cuda.training.operators import import_operator
 from fluidtool.runtime.engines.cuda.training.sums_of_steps import Products
 from fluidtool.runtime.graph.importers.refusals import every_attribute
@@ -59,7 +60,7 @@ def steps_of(b: StepBuilder, op: Operator) -> int:
 
 def row_of(b: StepBuilder, value: Value, step: int) -> Value:
     """What a value has for a step."""
-    need(not value.integer and len(value.shape) > 1, "whole or single numbers of a step")
+    need(len(value.shape) > 1, "single numbers of a step")
     return b.view(b.part(value, step, 1), value.shape[1:])
 
 
@@ -110,6 +111,7 @@ def _recurrent_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     around = b.meanings(own)
     products = Products(b, block, kept, set(map(grad_name, parameters)))
     each: list[dict[str, Item]] = []
+    rows: dict[str, list[Rows]] = defaultdict(list)
     for number, step in enumerate(reversed(kept)):
         b.forget(own)
         b.recall(step)
@@ -123,6 +125,7 @@ def _recurrent_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
         run(b, products.others)
         products.note(b)
         each.append({name: b.item(name) for name in wanted if name in b.values})
+        note_rows(b, wanted, rows)
     b.forget(own)
     b.recall(around)
     put_rows(b, op, each if attrs["reverse"] else each[::-1])
@@ -130,7 +133,9 @@ def _recurrent_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
         if out not in ("", EMPTY) and grad_name(name) in each[-1]:
             b.let(out, each[-1][grad_name(name)])
     for name, out in zip(parameters, op.outputs.get("parameters@GRAD", []), strict=False):
-        if out not in ("", EMPTY):
+        if grad_name(name) in rows:
+            b.rows[out] = b.sum_rows(rows[grad_name(name)])
+        elif out not in ("", EMPTY):
             found = [step[grad_name(name)] for step in each if grad_name(name) in step]
             b.let(out, products.total(b, grad_name(name)) or b.total(found) or zeros_like(b, b.item(name)))
 
@@ -201,6 +206,7 @@ def _while_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     products = Products(b, block, kept, set(summed))
     tensors: dict[str, list[Item]] = {name: [] for name in summed}
     arrays: dict[str, list[Items]] = {name: [] for name in summed}
+    rows: dict[str, list[Rows]] = defaultdict(list)
     for step in reversed(kept):
         around, arriving = b.meanings(own), {inner: b.meanings([outer]) for inner, outer in links.items()}
         b.forget(own)
@@ -214,13 +220,24 @@ def _while_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
                 tensors[name].append(b.item(name))
             elif name in b.arrays:
                 arrays[name].append(b.arrays[name])
+        note_rows(b, summed, rows)
         left = {out: b.meanings([inner]) for inner, out in handed.items()}
         b.forget(own)
         b.recall(around)
         for out, meanings in left.items():
             rename(b, meanings, out)
     for inner, name in summed.items():
-        put_total(b, targets[name], name, products.total(b, inner) or b.total(tensors[inner]), arrays[inner])
+        if inner in rows:
+            b.rows[targets[name]] = b.sum_rows(rows[inner])
+        else:
+            put_total(b, targets[name], name, products.total(b, inner) or b.total(tensors[inner]), arrays[inner])
+
+
+def note_rows(b: StepBuilder, names: Iterable[str], rows: Mapping[str, list[Rows]]) -> None:
+    """Note the gradients of a step that are rows of tables."""
+    for name in names:
+        if name in b.rows:
+            rows[name].append(b.rows[name])
 
 
 def rename(b: StepBuilder, meanings: Meanings, name: str) -> None:

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from math import prod
 
 from fluidtool.records import dataclass
-from fluidtool.runtime.engines.cuda.calls import Buffer, Call, Place, row_major
-from fluidtool.runtime.engines.cuda.lowering import LARGEST, Lowering
+from fluidtool.runtime.engines.cuda.calls import Buffer, Call, Place, Pointer, row_major
+from fluidtool.runtime.engines.cuda.lowering import LARGEST, Lowering, cleared
 from fluidtool.runtime.engines.cuda.training import reductions
 from fluidtool.runtime.engines.cuda.training.attention import with_attention
 from fluidtool.runtime.engines.cuda.training.building import BuiltStep
+from fluidtool.runtime.engines.cuda.training.checking import Checked, checks
 from fluidtool.runtime.engines.cuda.training.counters import COUNTED, store_counters
 from fluidtool.runtime.engines.cuda.training.halves import narrow_values
 from fluidtool.runtime.engines.cuda.training.kernels import update, update_rows, with_biases
@@ -26,7 +27,7 @@ LOWERING = (reductions,)
 @dataclass(frozen=True, slots=True)
 class LoweredStep:
     """The calls of a training step, the value that each computes, and the buffers of its inputs, its states by name, and its
-    outputs by name.
+    outputs by name. mark: becomes 1 if a number that is to be marked is out of range, else 0; None without any.
     """
 
     calls: tuple[Call, ...]
@@ -35,6 +36,7 @@ class LoweredStep:
     outputs: Mapping[str, Buffer]
     graph: Graph
     results: tuple[Value | None, ...] = ()
+    mark: Buffer | None = None
 
 
 def lower_step(
@@ -58,6 +60,7 @@ def lower_step(
     exact = [*ends, *step.reductions]
     ends += [grad for each in step.row_updates for grad in each.rows.grads]
     ends += step.reductions  # the other ranks wait for them
+    ends += [value for value, _ in step.marked]
     graph = Graph((*given, *states.values()), list(dict.fromkeys([*results, *ends])), step.nodes).without_unread()
     graph = with_biases(with_softmax(with_attention(graph, bool(half) and "cudnn" in libraries)))
     read = {value for node in graph.nodes for value in node.inputs} | set(graph.outputs)
@@ -84,7 +87,15 @@ def lower_step(
     update(low, step.updates)
     update(low, [stored(states[name], value) for name, value in step.stores.items() if not value.integer])
     store_counters(low, [(states[name], value) for name, value in step.stores.items() if value.integer])
+    if step.marked:
+        mark_beyond(low, step)
     low.name_calls(None)
     return LoweredStep(
-        tuple(low.calls), inputs, owned, dict(zip(wanted, outputs, strict=True)), graph, tuple(low.results)
+        tuple(low.calls), inputs, owned, dict(zip(wanted, outputs, strict=True)), graph, tuple(low.results), low.mark
     )
+
+
+def mark_beyond(low: Lowering, step: BuiltStep) -> None:
+    """Note whether numbers are out of range."""
+    numbers = [Checked(low.contiguous(value).pointer, prod(value.shape), bound) for value, bound in step.marked]
+    low.calls += [cleared(low.outside()), *checks(numbers, Pointer(low.outside()), one_flag=True)]

@@ -29,9 +29,10 @@ as_in_inference(*AS_IN_INFERENCE)
 
 
 def taken(b: StepBuilder, value: Value, rows: Any, divisors: Any = None) -> Value:
-    """Rows by number, zeros for -1; each divided by a number, where there are some."""
+    """Rows by number, zeros for -1 if they are floats; each divided by a number, where there are some."""
     rows = np.asarray(rows, np.int64)
-    return b.node("taken", [value], (len(rows), *value.shape[1:]), rows=rows, divisors=divisors)
+    need(not value.integer or rows.min() >= 0, "whole numbers for which others stand")
+    return b.rearranged("taken", value, (len(rows), *value.shape[1:]), rows=rows, divisors=divisors)
 
 
 def sums_of_rows(b: StepBuilder, value: Value, targets: Any, count: int) -> Value:

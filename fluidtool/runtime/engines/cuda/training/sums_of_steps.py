@@ -18,6 +18,8 @@ from fluidtool.runtime.graph.ir import Value
 SUMS: Mapping[str, Mapping[str, str]] = {
     "elementwise_add_grad": {"Y@GRAD": "Y"},
     "gru_unit_grad": {"Weight@GRAD": "Weight", "Bias@GRAD": "Bias"},
+    "lookup_table_grad": {"W@GRAD": "W"},
+    "lookup_table_v2_grad": {"W@GRAD": "W"},
     "mul_grad": {"Y@GRAD": "Y"},
 }
 """By operator: outputs that are sums over rows, where the input that each is the gradient of is the same in all steps."""
@@ -48,7 +50,7 @@ class Products:
 
     def _sums_of(self, op: Operator, b: StepBuilder, step: Meanings) -> list[str]:
         """The output slots that are sums over the rows of all steps."""
-        same = SUMS.get(op.type, {})
+        same = {} if op.get_attr("is_sparse", False) else SUMS.get(op.type, {})
         others = [name for slot, names in op.inputs.items() if slot not in same.values() for name in names]
         if not same or not self._own.issuperset(others) or not self._own.isdisjoint(_names(op, same.values())):
             return []
