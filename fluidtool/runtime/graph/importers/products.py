@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from fluidtool.ir import Operator
+from fluidtool.runtime.graph.importers.batches import as_one_matrix, batch_of, repeated, turned
 from fluidtool.runtime.graph.importers.quantization import use_8_bits
 from fluidtool.runtime.graph.importers.registry import AFFINE, GraphBuilder, imports, need
-from fluidtool.runtime.graph.ir import NONE, Activation
+from fluidtool.runtime.graph.ir import NONE, Activation, Node, Value
 
 
 @imports("mul")
@@ -49,10 +50,11 @@ def _matmul(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     alpha = float(attrs.get("alpha", 1.0))
     more = attrs.get("head_number", 1) > 1 or attrs.get("fused_transpose_Out") or attrs.get("fused_reshape_Out")
     need(not more, "matmul by heads, or one that a pass fused")
-    need(len(x.shape) >= 2 and len(y.shape) >= 2 and not swap_x, "matmul of a vector or of a transposed X")
+    is_plain = len(x.shape) >= 2 and len(y.shape) >= 2 and (r.for_gpus or not swap_x)
+    need(is_plain, "matmul of a vector or of a transposed X")
     depth, columns = (y.shape[-1], y.shape[-2]) if swap_y else (y.shape[-2], y.shape[-1])
-    need(x.shape[-1] == depth, "matmul of sizes that do not match")
-    if y.array is not None and len(y.shape) == 2:
+    need(x.shape[-2 if swap_x else -1] == depth, "matmul of sizes that do not match")
+    if not swap_x and y.array is not None and len(y.shape) == 2:
         weights = y.array.T if swap_y else y.array
         need(weights.dtype == np.float32, "matmul of a type other than float32")
         weights = weights if alpha == 1.0 else weights * np.float32(alpha)
@@ -60,6 +62,26 @@ def _matmul(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
         r.add("product", [x], op, "Out", shape, matrix=(prod(x.shape[:-1]), depth), weights=weights, shift=None)
         use_8_bits(r, op, "Y", 0 if swap_y else 1, float(np.float32(alpha)), swap_y)
         return
-    need(x.shape[:-2] == y.shape[:-2] and 2 < len(x.shape) <= 4, "matmul with broadcasting")
     factor = NONE if alpha == 1.0 else Activation(AFFINE, (alpha, 0.0))
-    r.add("matmul", [x, y], op, "Out", (*x.shape[:-1], columns), factor, swap_y=swap_y)
+    if x.shape[:-2] == y.shape[:-2] and 2 < len(x.shape) <= 4 and not swap_x:
+        r.add("matmul", [x, y], op, "Out", (*x.shape[:-1], columns), factor, swap_y=swap_y)
+        return
+    need(r.for_gpus, "matmul with broadcasting")
+    _add_broadcast(r, op, (x, y), (swap_x, swap_y), factor)
+
+
+def _add_broadcast(
+    r: GraphBuilder, op: Operator, factors: tuple[Value, Value], swaps: tuple[bool, bool], factor: Activation
+) -> None:
+    """A product of batches that are broadcast, or of single matrices."""
+    (x, y), (swap_x, swap_y) = factors, swaps
+    whole = batch_of(op.type, x.shape, y.shape)
+    x = as_one_matrix(r, x, y, swap_x)
+    batch = batch_of(op.type, x.shape, y.shape)
+    x, y = repeated(r, x, batch), repeated(r, y, batch)
+    x = turned(r, x) if swap_x else x
+    shape = (*x.shape[:-1], y.shape[-2 if swap_y else -1])
+    rows = prod(shape[:-1]) // prod(whole)
+    out = Value(op.outputs["Out"][0], shape)
+    r.nodes.append(Node("matmul", [x, y], out, {"swap_y": swap_y}, factor))
+    r.add("view", [out], op, "Out", (*whole, rows, shape[-1]))

@@ -16,6 +16,7 @@ from fluidtool.runtime.engines.cuda.training.building import (
     as_in_inference,
     imports_step,
 )
+from fluidtool.runtime.graph.importers.batches import as_one_matrix, batch_of, repeated, turned
 from fluidtool.runtime.graph.importers.convolution import Windows, windows_of
 from fluidtool.runtime.graph.importers.elementwise import shape_of_slopes
 from fluidtool.runtime.graph.importers.grids import add_constant
@@ -235,26 +236,24 @@ def _mul(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
 @imports_step("matmul", "matmul_v2")
 def _matmul(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     x, y = b.get(op, "X"), b.get(op, "Y")
-    swap_x, swap_y, alpha = turned(attrs)
-    need(x.shape[:-2] == y.shape[:-2] and 2 <= len(x.shape) <= 4 and len(y.shape) >= 2, "matmul with broadcasting")
-    one = swapped(b, x) if swap_x else x
-    need(one.shape[-1] == y.shape[-1 if swap_y else -2], "matmul of sizes that do not fit")
-    b.put(op, "Out", scaled(b, b.product(one, y, swap_y), alpha))
+    swap_x, swap_y, alpha = options_of_product(attrs)
+    whole = batch_of(op.type, x.shape, y.shape)
+    need(x.shape[-2 if swap_x else -1] == y.shape[-1 if swap_y else -2], "matmul of sizes that do not fit")
+    shape = (*whole, x.shape[-1 if swap_x else -2], y.shape[-2 if swap_y else -1])
+    x = as_one_matrix(b, x, y, swap_x)
+    batch = batch_of(op.type, x.shape, y.shape)
+    one, other = (repeated(b, each, batch) for each in (x, y))
+    one = turned(b, one) if swap_x else one
+    b.put(op, "Out", scaled(b, b.view(b.product(one, other, swap_y), shape), alpha))
 
 
-def turned(attrs: Attrs) -> tuple[bool, bool, float]:
+def options_of_product(attrs: Attrs) -> tuple[bool, bool, float]:
     """Whether X and Y are transposed, and the factor of their product."""
     need(attrs.get("head_number", 1) <= 1, "matmul by heads")
     swap_x, swap_y = (
         bool(attrs.get(a, attrs.get(b))) for a, b in (("transpose_X", "trans_x"), ("transpose_Y", "trans_y"))
     )
     return swap_x, swap_y, float(attrs.get("alpha", 1.0))
-
-
-def swapped(b: StepBuilder, value: Value) -> Value:
-    """Matrices with rows for columns."""
-    rank = len(value.shape)
-    return b.transposed(value, [*range(rank - 2), rank - 1, rank - 2])
 
 
 def scaled(b: StepBuilder, value: Value, factor: float) -> Value:

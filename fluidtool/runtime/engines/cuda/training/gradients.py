@@ -22,16 +22,16 @@ from fluidtool.runtime.engines.cuda.training.forward import (
     dropout_factor,
     literal,
     matrix,
+    options_of_product,
     reduced_axes,
     rows_mean,
     scaled,
     slopes_of,
-    swapped,
     transposed_of,
-    turned,
     whole_gradient,
 )
 from fluidtool.runtime.engines.cuda.training.softmax import SOFTMAX_GRADIENT
+from fluidtool.runtime.graph.importers.batches import as_one_matrix, batch_of, repeated, turned, wide_shape
 from fluidtool.runtime.graph.importers.elementwise import aligned
 from fluidtool.runtime.graph.importers.losses import check_sigmoid_cross_entropy, counted, labels_of, unless_ignored
 from fluidtool.runtime.graph.importers.moves import cut_of, repeated_shape
@@ -271,16 +271,24 @@ def _mul_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
 @imports_step("matmul_grad", "matmul_v2_grad")
 def _matmul_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     x, y, grad = b.get(op, "X"), b.get(op, "Y"), b.get(op, "Out@GRAD")
-    swap_x, swap_y, alpha = turned(attrs)
-    need(x.shape[:-2] == y.shape[:-2] and 2 <= len(x.shape) <= 4, "matmul with broadcasting")
-    grad = scaled(b, grad, alpha)
-    one, other = (swapped(b, each) if swap else each for each, swap in ((x, swap_x), (y, swap_y)))
+    swap_x, swap_y, alpha = options_of_product(attrs)
+    matrices = as_one_matrix(b, x, y, swap_x)
+    batch = batch_of(op.type, matrices.shape, y.shape)
+    one, other = (repeated(b, each, batch) for each in (matrices, y))
+    one, other = (turned(b, each) if swap else each for each, swap in ((one, swap_x), (other, swap_y)))
+    grad = scaled(b, b.view(grad, (*one.shape[:-1], other.shape[-1])), alpha)
     if b.wants(op, "X@GRAD"):
-        found = b.product(other, swapped(b, grad)) if swap_x else b.product(grad, other, swap_y=True)
-        b.put(op, "X@GRAD", found)
+        found = b.product(other, turned(b, grad)) if swap_x else b.product(grad, other, swap_y=True)
+        b.put(op, "X@GRAD", _summed_over_batch(b, found, batch, matrices.shape, x.shape))
     if b.wants(op, "Y@GRAD"):
-        found = b.product(swapped(b, grad), one) if swap_y else b.product(swapped(b, one), grad)
-        b.put(op, "Y@GRAD", found)
+        found = b.product(turned(b, grad), one) if swap_y else b.product(turned(b, one), grad)
+        b.put(op, "Y@GRAD", _summed_over_batch(b, found, batch, y.shape, y.shape))
+
+
+def _summed_over_batch(b: StepBuilder, grad: Value, batch: Shape, matrices: Shape, shape: Shape) -> Value:
+    """A gradient by matrices that were repeated for a batch, in another shape."""
+    wide = b.view(grad, (*batch, *grad.shape[-2:]))
+    return b.view(b.summed_to(wide, wide_shape(matrices, batch), matrices), shape)
 
 
 @imports_step("cos_sim_grad")
