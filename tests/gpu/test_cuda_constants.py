@@ -18,6 +18,7 @@ from tests.gpu.test_cuda_ranking import read, same, scores
 from tests.gpu.test_cuda_regions import on_gpu
 from tests.gpu.test_cuda_types_outside import stepped
 from tests.gpu.test_cuda_wholes import classifier, trained, worth
+from tests.gpu.test_training_images import numbered
 from tests.runtime.native.checking import Array, Net
 
 pytestmark = pytest.mark.usefixtures("cupy")
@@ -123,6 +124,80 @@ def sums_of(net: Net, x: str) -> str:
     """Numbers and ones of their shape."""
     ones = net.op("fill_constant", "Out", {"ShapeTensor": sizes_of(net, x)}, shape=[], dtype=FP32, value=1.0)
     return net.op("elementwise_add", "Out", {"X": x, "Y": ones}, axis=-1)
+
+
+# ---------------------------------------------------------------- bounds that are tensors
+def sliced(net: Net, x: str, **bounds: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The inputs and attributes of a slice of the last two axes."""
+    return {"Input": x, **bounds}, {"axes": [1, 2], "starts": [-1, -1], "ends": [-1, -1], "infer_flags": [-1, -1]}
+
+
+def pair(net: Net, *names: str) -> str:
+    return net.op("concat", "Out", {"X": list(names)}, axis=0)
+
+
+BOUNDS: dict[str, Callable[[Net, str], tuple[dict[str, Any], dict[str, Any]]]] = {
+    "tensors": lambda net, x: sliced(
+        net, x, StartsTensor=pair(net, filled(net, 1, INT32), filled(net, 0, INT32)),
+        EndsTensor=pair(net, size_of(net, x, 1), halved(net, x)),
+    ),
+    "lists of tensors": lambda net, x: sliced(
+        net, x, StartsTensorList=[filled(net, -2, INT32), filled(net, 1, INT32)],
+        EndsTensorList=[size_of(net, x, 1), halved(net, x)],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BOUNDS)
+def test_bounds_of_a_slice_may_be_constant_tensors(name: str) -> None:
+    net = Net()
+    given, attrs = BOUNDS[name](net, read(net, scores("numbers", 2, 3, 4)))
+    same(net, net.op("slice", "Out", given, **attrs), worth(net))
+
+
+@pytest.mark.parametrize("name", BOUNDS)
+def test_bounds_of_a_slice_and_its_gradient_in_a_step(name: str, compiled: list[CudaStep]) -> None:
+    net = Net()
+    given, attrs = BOUNDS[name](net, net.op("relu", "Out", {"X": net.data(2, 3, 4)}))
+    y = net.op("slice", "Out", given, **attrs)
+    grads = net.several("slice_grad", {"Input@GRAD": 1}, {**given, "Out@GRAD": numbered(net, y)}, **attrs)
+    stepped(net, y, *grads)
+    assert len(compiled) == 1
+
+
+MOVES: dict[str, Callable[[Net, str], list[str]]] = {
+    "split at a size": lambda net, x: net.several(
+        "split", {"Out": 2},
+        {"X": x, "AxisTensor": filled(net, 2, INT32), "SectionsTensorList": [halved(net, x), filled(net, -1, INT32)]},
+        sections=[-1, -1], num=0, axis=0,
+    ),
+    "new axes": lambda net, x: [
+        net.op("unsqueeze2", "Out", {"X": x, "AxesTensor": filled(net, 1, INT32)}, "XShape", axes=[]),
+        net.op("unsqueeze2", "Out", {"X": x, "AxesTensorList": [filled(net, n, INT32) for n in (0, -1)]}, "XShape", axes=[]),
+    ],
+    "concat along an axis": lambda net, x: [net.op("concat", "Out", {"X": [x, x], "AxisTensor": filled(net, -1, INT32)}, axis=0)],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MOVES)
+def test_sizes_and_axes_of_moves_may_be_constant_tensors(name: str) -> None:
+    net = Net()
+    same(net, *MOVES[name](net, read(net, scores("numbers", 2, 3, 4))), worth(net))
+
+
+@pytest.mark.parametrize("name", MOVES)
+def test_sizes_and_axes_of_moves_in_a_step(name: str, compiled: list[CudaStep]) -> None:
+    net = Net()
+    stepped(net, *MOVES[name](net, net.op("relu", "Out", {"X": net.data(2, 3, 4)})))
+    assert len(compiled) == 1
+
+
+def test_bounds_that_are_fed_are_left_to_the_operator() -> None:
+    net = Net()
+    x, bound = read(net, scores("numbers", 2, 6)), net.data(of=np.array([4], np.int32))
+    given = {"Input": x, "StartsTensor": filled(net, 1, INT32), "EndsTensor": bound}
+    found = net.op("slice", "Out", given, axes=[1], starts=[-1], ends=[-1], infer_flags=[-1])
+    left(net, "EndsTensor that is computed", found)
 
 
 # ---------------------------------------------------------------- what is no constant

@@ -54,9 +54,8 @@ def _squeeze(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
 @imports("unsqueeze", "unsqueeze2")
 def _unsqueeze(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     x = r.either(op, "X")
-    need(not op.inputs.get("AxesTensor") and not op.inputs.get("AxesTensorList"), "computed axes")
     shape = list(x.shape)
-    for axis in attrs["axes"]:
+    for axis in r.settled(op, attrs["axes"], "AxesTensor", "AxesTensorList"):
         shape.insert(axis_within(axis, len(shape) + 1), 1)
     put_view(r, x, op, shape)
 
@@ -73,9 +72,16 @@ def _transpose(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
 @imports("slice")
 def _slice(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     x = r.either(op, "Input")
-    need(not any(op.inputs.get(slot) for slot in op.inputs if slot != "Input"), "computed bounds")
-    starts, sizes, kept = cut_of(attrs, x.shape)
+    starts, sizes, kept = cut_of(with_bounds(r, op, attrs), x.shape)
     r.add("slice", [x], op, "Out", kept or [1], integer=x.integer, short=x.short, starts=starts, sizes=sizes)
+
+
+def with_bounds(r: GraphBuilder, op: Operator, attrs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The attributes of a slice, whose bounds may be tensors that are constants."""
+    starts = r.settled(op, attrs["starts"], "StartsTensor", "StartsTensorList")
+    ends = r.settled(op, attrs["ends"], "EndsTensor", "EndsTensorList")
+    need(len(starts) == len(ends) == len(attrs["axes"]), "bounds that do not fit")
+    return {**attrs, "starts": starts, "ends": ends}
 
 
 def cut_of(attrs: Mapping[str, Any], whole: Shape) -> tuple[list[int], list[int], list[int]]:
@@ -97,9 +103,9 @@ def cut_of(attrs: Mapping[str, Any], whole: Shape) -> tuple[list[int], list[int]
 @imports("split", results=("Out",))
 def _split(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     x, names = r.either(op, "X"), op.outputs["Out"]
-    need(not op.inputs.get("AxisTensor") and not op.inputs.get("SectionsTensorList"), "computed sizes")
-    axis = axis_within(attrs["axis"], len(x.shape))
-    sizes = sections(x.shape[axis], int(attrs["num"]), [int(size) for size in attrs["sections"]])
+    axis = axis_within(axis_of(r, op, attrs), len(x.shape))
+    asked = r.settled(op, attrs["sections"], "SectionsTensorList")
+    sizes = sections(x.shape[axis], int(attrs["num"]), asked)
     need(sum(sizes) == x.shape[axis] and min(sizes) > 0 and len(sizes) == len(names), "sizes that do not add up")
     lod, start = r.lods.get(op.inputs["X"][0], ()), 0
     for number, size in enumerate(sizes):
@@ -109,6 +115,13 @@ def _split(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
         r.add("slice", [x], op, "Out", shape, number=number, **node_attrs)
         r.lods[names[number]] = lod if axis else ()
         start += size
+
+
+def axis_of(r: GraphBuilder, op: Operator, attrs: Mapping[str, Any]) -> int:
+    """The axis of an operator, which may be a tensor that is a constant."""
+    found = r.settled(op, [attrs["axis"]], "AxisTensor")
+    need(len(found) == 1, "an axis of several numbers")
+    return found[0]
 
 
 def sections(size: int, number: int, asked: list[int]) -> list[int]:
@@ -121,10 +134,9 @@ def sections(size: int, number: int, asked: list[int]) -> list[int]:
 
 @imports("concat")
 def _concat(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
-    need(not op.inputs.get("AxisTensor"), "a computed axis")
     parts = r.all_of(op, "X")
     shape = list(parts[0].shape)
-    axis = axis_within(attrs["axis"], len(shape))
+    axis = axis_within(axis_of(r, op, attrs), len(shape))
     fit = all([*part.shape[:axis], *part.shape[axis + 1 :]] == shape[:axis] + shape[axis + 1 :] for part in parts)
     need(fit, "concat of shapes that do not match")
     shape[axis] = sum(part.shape[axis] for part in parts)

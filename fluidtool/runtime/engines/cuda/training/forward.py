@@ -21,6 +21,7 @@ from fluidtool.runtime.graph.importers.convolution import Windows, windows_of
 from fluidtool.runtime.graph.importers.elementwise import shape_of_slopes
 from fluidtool.runtime.graph.importers.grids import add_constant
 from fluidtool.runtime.graph.importers.losses import add_one_hot, labels_of, loss_of, probabilities, soft_loss
+from fluidtool.runtime.graph.importers.moves import axis_of
 from fluidtool.runtime.graph.importers.reductions import HOW
 from fluidtool.runtime.graph.importers.registry import IMPORTERS, need
 from fluidtool.runtime.graph.importers.rows import add_gather, add_gather_nd
@@ -214,7 +215,7 @@ def _slice(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
 def _concat(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     name = op.inputs["X"][0]
     need(name in b.values, f"{name} has no value")
-    need(int(attrs["axis"]) % len(b.values[name].shape), "concat along the axis of sequences")
+    need(axis_of(b, op, attrs) % len(b.values[name].shape), "concat along the axis of sequences")
     IMPORTERS["concat"](b, op, dict(attrs))
 
 

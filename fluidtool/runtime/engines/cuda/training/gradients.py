@@ -34,7 +34,7 @@ from fluidtool.runtime.engines.cuda.training.softmax import SOFTMAX_GRADIENT
 from fluidtool.runtime.graph.importers.batches import as_one_matrix, batch_of, repeated, turned, wide_shape
 from fluidtool.runtime.graph.importers.elementwise import aligned
 from fluidtool.runtime.graph.importers.losses import check_sigmoid_cross_entropy, counted, labels_of, unless_ignored
-from fluidtool.runtime.graph.importers.moves import cut_of, repeated_shape
+from fluidtool.runtime.graph.importers.moves import axis_of, cut_of, repeated_shape, with_bounds
 from fluidtool.runtime.graph.importers.reductions import HOW
 from fluidtool.runtime.graph.importers.registry import need
 from fluidtool.runtime.graph.importers.rows import named_rows
@@ -209,8 +209,7 @@ def _transposed_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
 @imports_step("slice_grad")
 def _sliced_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     shape, grad = b.shape_of(op, "Input"), b.get(op, "Out@GRAD")
-    need(not any(op.inputs.get(slot) for slot in op.inputs if slot not in ("Input", "Out@GRAD")), "computed bounds")
-    starts, sizes, _ = cut_of(attrs, shape)
+    starts, sizes, _ = cut_of(with_bounds(b, op, attrs), shape)
     need(prod(sizes) == prod(grad.shape), "a gradient that does not fit")
     sources = [
         None
@@ -224,8 +223,7 @@ def _sliced_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
 @imports_step("concat_grad")
 def _parted_gradient(b: StepBuilder, op: Operator, attrs: Attrs) -> None:
     grad = b.get(op, "Out@GRAD")
-    need(not b.has(op, "AxisTensor"), "a computed axis")
-    axis, start = int(attrs["axis"]) % len(grad.shape), 0
+    axis, start = axis_of(b, op, attrs) % len(grad.shape), 0
     for number, (source, name) in enumerate(zip(op.inputs["X"], op.outputs["X@GRAD"], strict=True)):
         need(source in b.values, f"{source} has no value")
         shape = b.values[source].shape

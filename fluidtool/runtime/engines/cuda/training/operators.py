@@ -13,6 +13,7 @@ from fluidtool.runtime.engines.cuda.training.sequences import OWN_LODS, reads_lo
 from fluidtool.runtime.engines.cuda.training.unrolling import OF_LOOPS
 from fluidtool.runtime.graph.importers.formats import channels_first
 from fluidtool.runtime.graph.importers.grids import fold
+from fluidtool.runtime.graph.importers.moves import axis_of
 
 LODS = {
     "cross_entropy2": (("X", "XShape"),),
@@ -64,7 +65,8 @@ def _pass_lods_on(b: StepBuilder, op: Operator) -> None:
 def _is_of_rows(op: Operator, b: StepBuilder) -> bool:
     """Whether the results of an operator have the LoD of X for these attributes: those that leave the first axis alone."""
     if op.type == "split":
-        return int(op.attr("axis") if op.has_attr("axis") else 0) % len(b.values[op.inputs["X"][0]].shape) != 0
+        axis = axis_of(b, op, {"axis": op.attr("axis") if op.has_attr("axis") else 0})
+        return axis % len(b.values[op.inputs["X"][0]].shape) != 0
     if op.type == "pad":
         return not any(op.attr("paddings")[:2])
     if op.type in ("expand", "expand_as", "gather_nd"):
