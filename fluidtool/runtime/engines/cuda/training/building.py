@@ -22,21 +22,9 @@ from fluidtool.tensor import LoDRankTable
 Rings = Callable[[Operator], Any]
 Importer = Callable[["StepBuilder", Operator, Mapping[str, Any]], None]
 STEP_IMPORTERS: dict[str, Importer] = {}
-BEFORE = frozenset(
-    {
-        "view",
-        "transpose",
-        "slice",
-        "concat",
-        "stack",
-        "tile",
-        "taken",
-        "whole",
-        "converted",
-        "compared",
-        "yolo_truths",
-    }
-)
+BEFORE = frozenset({
+    "view", "transpose", "slice", "concat", "stack", "tile", "taken", "whole", "converted", "compared", "yolo_truths",
+})  # fmt: skip
 """Nodes of ids, and of places of boxes, that are computed once more before the step, to be looked at."""
 TERMS = 8  # of a sum, that one formula adds to what came before
 

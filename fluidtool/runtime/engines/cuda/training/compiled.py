@@ -58,7 +58,7 @@ class CudaStep:
     checks: Work | None  # of those on the GPU
     flags: Any  # which of them are not
     mark: Any = (
-        None  # of a step of a loop: whether an id is out of range, for which nobody waits; None if it looks up none
+        None  # whether an id of a step of a loop is out of range, for which nobody waits; None if it looks up none
     )
     lock: Lock = field(default_factory=locks.lock)  # of its memory
 
