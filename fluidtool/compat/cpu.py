@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fluidtool.compat.predictor import create_paddle_predictor
+from fluidtool.fluid import layers
 from fluidtool.fluid.parallel_executor import ParallelExecutor
+from fluidtool.ir import Variable
 from fluidtool.tensor import CPUPlace
 
 NOTE = "GPUs are replaced by the CPU (--device cpu)"
@@ -31,10 +33,16 @@ def on_cpu(say: Callable[[str], None]) -> dict[str, Any]:
             say(NOTE)
         return ParallelExecutor(False, *args, **named)
 
+    def get_places(device_count: int | None = None, device_type: str | None = None) -> Variable:
+        if device_type == "CUDA":
+            say(NOTE)
+        return layers.get_places(device_count)
+
     return {
         "CUDAPlace": CUDAPlace,
         "cuda_places": cuda_places,
         "is_compiled_with_cuda": lambda: True,
+        "get_places": get_places,
         "get_cuda_device_count": lambda: 1,
         "create_paddle_predictor": lambda config: create_paddle_predictor(config, CPUPlace()),
         "ParallelExecutor": parallel_executor,

@@ -22,6 +22,10 @@ _INNER = ("fluidtool.fluid.layer_helper", "fluidtool.fluid.framework", "fluidtoo
 SOURCES: dict[str, tuple[str, ...]] = {
     "paddle": ("fluidtool.compat.paddle",),
     "paddle.dataset": (),
+    "paddle.v2": ("fluidtool.compat.v2",),
+    "paddle.v2.image": ("fluidtool.compat.dataset.image",),
+    "paddle.v2.minibatch": ("fluidtool.fluid.reader_decorators",),
+    "paddle.v2.plot": ("fluidtool.compat.utils.plot",),
     "paddle.fluid": ("fluidtool.fluid", "fluidtool.fluid.data_feeder", "fluidtool.compat.dygraph.nn"),
     "paddle.fluid.core": ("fluidtool.fluid.core", "fluidtool.compat.predictor", "fluidtool.compat.dygraph.nn"),
     "paddle.fluid.data_feeder": ("fluidtool.fluid.data_feeder", "fluidtool.fluid.checks"),
@@ -63,6 +67,7 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "paddle.fluid.dataloader.batch_sampler": ("fluidtool.fluid.dataloader",),
     "paddle.fluid.dataloader.dataloader_iter": ("fluidtool.fluid.dataloader",),
     "paddle.fluid.dataloader.dataset": ("fluidtool.fluid.dataloader",),
+    "paddle.fluid.debuger": ("fluidtool.fluid.debugger",),  # up to 0.12
     "paddle.fluid.executor": ("fluidtool.fluid.executor", "fluidtool.fluid.feed_operators"),
     "paddle.fluid.layer_helper_base": ("fluidtool.fluid.layer_helper",),
     "paddle.fluid.proto": (),
@@ -102,6 +107,8 @@ SOURCES: dict[str, tuple[str, ...]] = {
     **{f"paddle.dataset.{name}": (f"fluidtool.compat.dataset.{name}",) for name in _DATASETS.split()},
 }
 
+# packages that scripts of 0.11 to 0.14 import from the API before Fluid
+SHARED_WITH_V2 = ("dataset", "fluid", "reader")
 
 # what `pip install paddlepaddle==1.8.5` installs besides, by the names of its modules
 INSTALLED_WITH_PADDLE = {
@@ -127,6 +134,9 @@ def sources_of(name: str) -> tuple[str, ...] | None:
     """Our modules for a module of Paddle, in lookup order; None if it is not available."""
     if name in SOURCES:
         return SOURCES[name]
+    before, _, shared = name.partition("paddle.v2.")
+    if not before and shared.partition(".")[0] in SHARED_WITH_V2:
+        return sources_of(f"paddle.{shared}")
     prefix, _, rest = name.partition("paddle.fluid.")
     if prefix or not rest:
         return None
@@ -142,4 +152,5 @@ def sources_of(name: str) -> tuple[str, ...] | None:
 
 def modules_within(name: str) -> list[str]:
     """The modules of the table directly below a module of Paddle."""
-    return [key.rpartition(".")[2] for key in SOURCES if key.rpartition(".")[0] == name]
+    below = [key.rpartition(".")[2] for key in SOURCES if key.rpartition(".")[0] == name]
+    return [*below, *SHARED_WITH_V2] if name == "paddle.v2" else below

@@ -18,10 +18,15 @@ INSTEAD = {
     "paddle.fluid.dygraph": "dynamic graphs are not supported; build a program and run it with fluid.Executor",
 }
 
+INSTEAD_OF_ANY = {  # by the module that lacks the name
+    "paddle.v2": "the API before Fluid is not supported, except what Fluid shared with it: batch, dataset, fluid, image, "
+    "minibatch, plot and reader",
+}
+
 
 def not_offered(module: str, name: str, offered: Iterable[str]) -> str:
     """The message for `module.name`."""
-    instead = INSTEAD.get(f"{module}.{name}")
+    instead = INSTEAD.get(f"{module}.{name}", INSTEAD_OF_ANY.get(module))
     if instead is not None:
         return f"{module} has no {name!r} in fluidtool: {instead}"
     names = sorted(set(offered), key=lambda each: (each.lower(), each))

@@ -48,6 +48,42 @@ def test_the_ways_to_import_fluid_give_our_names(paddle: Any) -> None:
     assert paddle.fluid is fluid
 
 
+def test_the_api_before_fluid_gives_what_fluid_shared_with_it(paddle: Any) -> None:
+    import paddle.v2 as v2
+    import paddle.v2.dataset.mnist as mnist
+    import paddle.v2.fluid as fluid
+    from paddle.v2.fluid.layers import fc
+
+    assert fluid.Program is our_fluid.Program
+    assert fc is our_fluid.layers.fc
+    assert mnist.train is paddle.dataset.mnist.train is v2.dataset.mnist.train
+    assert v2.batch is v2.minibatch.batch is paddle.batch
+    assert v2.reader.shuffle is paddle.reader.shuffle
+    assert v2.plot.Ploter is paddle.utils.plot.Ploter
+    assert v2.image.center_crop is paddle.dataset.image.center_crop
+
+
+def test_the_rest_of_the_api_before_fluid_is_not_offered(paddle: Any) -> None:
+    import paddle.v2 as v2
+
+    with pytest.raises(
+        NotOfferedError, match=r"paddle\.v2 has no 'init' in fluidtool: the API before Fluid is not supp"
+    ):
+        v2.init(use_gpu=False, trainer_count=1)
+    with pytest.raises(
+        NotOfferedImportError, match=r"paddle\.v2 has no 'layer' in fluidtool: .* batch, dataset, fluid, "
+    ):
+        __import__("paddle.v2.layer")
+    with pytest.raises(NotOfferedImportError, match=r"paddle\.v2\.fluid has no 'nothing' in fluidtool"):
+        __import__("paddle.v2.fluid.nothing")
+
+
+def test_debugger_has_the_name_that_it_had_first(paddle: Any) -> None:
+    from paddle.fluid import debuger
+
+    assert debuger.draw_block_graphviz is our_fluid.debugger.draw_block_graphviz
+
+
 def test_star_import_gives_what_is_public(paddle: Any) -> None:
     names: dict[str, Any] = {}
     exec("from paddle.fluid.layers import *", names)
