@@ -12,7 +12,7 @@ import numpy as np
 
 from fluidtool.errors import UsageError
 from fluidtool.fluid import layers
-from fluidtool.fluid.framework import program_guard
+from fluidtool.fluid.framework import default_main_program, program_guard
 from fluidtool.fluid.initializer import Constant
 from fluidtool.fluid.layer_helper import LayerHelper
 from fluidtool.fluid.layers.detection.postprocessing import detection_map
@@ -59,6 +59,32 @@ class Evaluator:
     def _need_root_block(self) -> None:
         if self.helper.main_program.current_block().idx != 0:
             raise UsageError("You can only invoke Evaluator in root block")
+
+
+class Accuracy(Evaluator):
+    """The share of right predictions over batches, of Fluid up to 0.12 (Paddle 0.11 evaluator.py).
+
+    main_program: the program that counts, the default one without it.
+    """
+
+    def __init__(self, input: Variable, label: Variable, k: int = 1, main_program: Program | None = None) -> None:
+        with program_guard(default_main_program() if main_program is None else main_program):
+            super().__init__("accuracy")
+            self._need_root_block()
+            self.total, self.correct = (self._create_state(name, "int64", [1]) for name in ("total", "correct"))
+            total, correct = (self.helper.create_variable_for_type_inference("int32") for _ in self.states)
+            self.metrics.append(layers.accuracy(input, label, k, correct=correct, total=total))
+            for state, count in zip(self.states, (total, correct), strict=True):
+                layers.sums([state, layers.cast(count, "int64")], out=state)
+
+    def eval(self, executor: Any, eval_program: Program | None = None) -> Array:
+        """The share, float32 [1]."""
+        program = Program() if eval_program is None else eval_program
+        block = program.current_block()
+        with program_guard(program):
+            total, correct = (layers.cast(_clone(block, state), "float32") for state in self.states)
+            (share,) = executor.run(program, fetch_list=[layers.elementwise_div(correct, total)])
+        return np.array(share)
 
 
 class ChunkEvaluator(Evaluator):

@@ -88,6 +88,19 @@ def get_program_persistable_vars(program: Program) -> list[Variable]:
     return persistables(program)
 
 
+def get_inference_program(target_vars: Any, main_program: Program | None = None) -> Program:
+    """A copy of the program that computes `target_vars` for inference (Paddle 0.14 io.py; later versions have none).
+
+    target_vars: a variable or an evaluator, which stands for its states and metrics, or a list of these.
+    """
+    program = default_main_program() if main_program is None else main_program
+    targets = target_vars if isinstance(target_vars, list) else [target_vars]
+    variables = [
+        var for each in targets for var in ([each] if isinstance(each, Variable) else [*each.states, *each.metrics])
+    ]
+    return program.prune(variables).inference_optimize()
+
+
 # ---------------------------------------------------------------- variables
 def _clone_var_in_block_(block: Block, var: Variable) -> Variable:
     """A persistable variable in another program's block, like this one (Paddle 1.8.5 io.py): what is loaded fills it."""

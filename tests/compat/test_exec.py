@@ -181,6 +181,22 @@ def test_gpus_are_the_cpu_when_asked_for(tmp_path: Path) -> None:
     assert done.stderr == "note: GPUs are replaced by the CPU (--device cpu)\n"
 
 
+def test_places_of_gpus_are_the_cpu_when_asked_for(tmp_path: Path) -> None:
+    script = """
+import paddle.fluid as fluid
+places = fluid.layers.get_places(device_count=2, device_type="CUDA")
+print(fluid.Executor(fluid.CPUPlace()).run(fetch_list=[fluid.layers.fill_constant([1], "float32", 3.0)]))
+"""
+    done = execute(tmp_path, script, options=["--device", "cpu"])
+    assert done.stdout == "[array([3.], dtype=float32)]\n"
+    assert done.stderr == "note: GPUs are replaced by the CPU (--device cpu)\n"
+
+
+def test_places_of_the_cpu_need_no_note(tmp_path: Path) -> None:
+    script = "import paddle.fluid as fluid\nfluid.layers.get_places(device_count=2, device_type='CPU')\n"
+    assert execute(tmp_path, script, options=["--device", "cpu"]).stderr == ""
+
+
 def test_another_device_is_the_scripts_own_affair(tmp_path: Path) -> None:
     done = execute(tmp_path, "", options=["--device", "gpu"])
     assert done.returncode == 2

@@ -73,6 +73,7 @@ from fluidtool.fluid.layers.control_flow.dynamic_rnn import (
 from fluidtool.fluid.layers.control_flow.if_else import (
     IfElse,
 )
+from fluidtool.fluid.layers.control_flow.parallel_do import ParallelDo
 from fluidtool.fluid.layers.control_flow.ranking import (
     reorder_lod_tensor_by_rank,
 )
@@ -169,6 +170,7 @@ from fluidtool.fluid.layers.detection.proposals import (
     generate_proposal_labels,
     generate_proposals,
 )
+from fluidtool.fluid.layers.device import get_places
 from fluidtool.fluid.layers.distributions import (
     Categorical,
     MultivariateNormalDiag,
@@ -448,6 +450,7 @@ __all__ = [
     "LSTMCell",
     "MultivariateNormalDiag",
     "Normal",
+    "ParallelDo",
     "Print",
     "RNNCell",
     "SampleEmbeddingHelper",
@@ -579,6 +582,7 @@ __all__ = [
     "generate_mask_labels",
     "generate_proposal_labels",
     "generate_proposals",
+    "get_places",
     "get_tensor_from_selected_rows",
     "greater_equal",
     "greater_than",

@@ -22,6 +22,8 @@ def fc(
     bias_attr: Any = None,
     act: str | None = None,
     name: str | None = None,
+    *,
+    is_test: bool = False,  # an argument until 1.5, without effect
 ) -> Variable:
     """act(sum of input_i * w_i + b): inputs flattened to matrices after `num_flatten_dims` dimensions, `size` columns out.
 

@@ -6,6 +6,7 @@ from fluidtool.fluid.layers.control_flow.branches import Switch, case, cond, swi
 from fluidtool.fluid.layers.control_flow.conditional import ConditionalBlock
 from fluidtool.fluid.layers.control_flow.dynamic_rnn import DynamicRNN
 from fluidtool.fluid.layers.control_flow.if_else import IfElse
+from fluidtool.fluid.layers.control_flow.parallel_do import ParallelDo
 from fluidtool.fluid.layers.control_flow.ranking import (
     array_to_lod_tensor,
     lod_rank_table,
@@ -29,6 +30,7 @@ __all__ = [
     "ConditionalBlock",
     "DynamicRNN",
     "IfElse",
+    "ParallelDo",
     "Print",
     "StaticRNN",
     "Switch",
