@@ -99,8 +99,13 @@ def _(context: GradMakerContext) -> list[OpDescription]:
 
 @op("lod_array_length", inputs="X", outputs="Out", raw=True)
 def lod_array_length(ctx: OpContext) -> Any:
-    """The number of items of an array of tensors, [1] int64 (Paddle 1.8.5 lod_array_length_op.cc)."""
-    return ctx.array([len(array_of(ctx, "X"))], VarType.INT64)
+    """The number of items of an array of tensors, [1] int64 (Paddle 1.8.5 lod_array_length_op.cc).
+
+    An array that was declared and never written has none.
+    """
+    declared = None if ctx.has("X") else ctx.op.block.find_var_recursive(ctx.op.input("X")[0])
+    unwritten = declared is not None and declared.type == VarType.LOD_TENSOR_ARRAY
+    return ctx.array([0 if unwritten else len(array_of(ctx, "X"))], VarType.INT64)
 
 
 @lod_array_length.infer

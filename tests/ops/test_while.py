@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fluidtool.errors import OperatorError
+from fluidtool.errors import OperatorError, UninitializedError
 from fluidtool.proto.enums import VarType
 from fluidtool.tensor import LoDTensorArray
 from tests.support.blocks import BOOL, INT64, Building, check_program_gradient
@@ -39,6 +39,28 @@ def loop(steps: int, is_test: bool = False) -> Building:
     )
     b.op("mean", {"X": "s"}, {"Out": "loss"})
     return b
+
+
+def appended(kind: VarType) -> Building:
+    """Two items appended to `items`, which is declared and nothing more."""
+    b = Building()
+    b.block.create_var(name="items", type=kind)
+    one = b.constant("one", 1)
+    for count in ("none", "one_item"):
+        b.op("lod_array_length", {"X": "items"}, {"Out": count}, dtype=INT64)
+        b.op("write_to_array", {"X": one, "I": count}, {"Out": "items"})
+    b.op("lod_array_length", {"X": "items"}, {"Out": "two"}, dtype=INT64)
+    return b
+
+
+def test_an_array_that_was_never_written_has_no_items() -> None:
+    counts = appended(VarType.LOD_TENSOR_ARRAY).run({}, ["none", "one_item", "two"])
+    assert [count.numpy().tolist() for count in counts] == [[0], [1], [2]]
+
+
+def test_a_tensor_without_a_value_has_no_length() -> None:
+    with pytest.raises(UninitializedError, match="input X.* of operator lod_array_length.* holds no value"):
+        appended(VarType.LOD_TENSOR).run({}, ["none"])
 
 
 @pytest.mark.parametrize("is_test", [False, True])
