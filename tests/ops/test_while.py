@@ -59,7 +59,7 @@ def test_an_array_that_was_never_written_has_no_items() -> None:
 
 
 def test_a_tensor_without_a_value_has_no_length() -> None:
-    with pytest.raises(UninitializedError, match="input X.* of operator lod_array_length.* holds no value"):
+    with pytest.raises(UninitializedError, match=r"input X.* of operator lod_array_length.* holds no value"):
         appended(VarType.LOD_TENSOR).run({}, ["none"])
 
 
