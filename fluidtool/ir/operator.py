@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from ctypes import c_float
+from math import isfinite
+from operator import index
 from typing import TYPE_CHECKING, Any
 
-from fluidtool.errors import ArgumentTypeError, ProgramError
+from fluidtool.errors import ArgumentTypeError, ProgramError, WrongKindError
 from fluidtool.ir.original import Original
 from fluidtool.ir.roles import ROLE_ATTR, OpRole
 from fluidtool.ir.variable import Variable
@@ -154,9 +156,9 @@ class Operator:
     @property
     def idx(self) -> int:
         """The position in the block."""
-        for index, op in enumerate(self._block.ops):
+        for place, op in enumerate(self._block.ops):
             if op is self:
-                return index
+                return place
         raise ProgramError(f"operator {self._type} is no longer in its block")
 
     def input(self, name: str) -> list[str]:
@@ -337,6 +339,7 @@ class Operator:
         try:
             self._attrs[name] = as_attr_value(kind, value)
         except (TypeError, ValueError, AttributeError) as error:
+            guess_attr_type(self._type, name, value)
             shown = AttrType(kind).name
             raise ProgramError(
                 f"attribute {name} of operator {self._type} is {shown}, but {value!r} does not match it"
@@ -367,32 +370,58 @@ def _names(op_type: str, slot: str, value: Any) -> list[str]:
 
 
 def guess_attr_type(op_type: str, name: str, value: Any) -> AttrType:
-    """The AttrType of a Python value where no declaration says: a list goes by its items."""
+    """The AttrType of a Python value where no declaration says: a list goes by its items.
+
+    Raises WrongKindError (a TypeError and a ValueError) for what no attribute holds: None, variables, lists of both numbers
+    and text, nested lists.
+    """
     if isinstance(value, (list, tuple)) or (hasattr(value, "tolist") and getattr(value, "ndim", 0) == 1):
-        items = list(value)
-        if not items:
-            return AttrType.INTS
-        if any(isinstance(item, float) for item in items):
-            return AttrType.FLOATS
-        return _LIST_TYPES[guess_attr_type(op_type, name, items[0])]
-    if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
+        found = _guess_list_type(list(value))
+    else:
+        found = _guess_single_type(value)
+    if found is None:
+        raise WrongKindError(
+            f"attribute {name} of operator {op_type} cannot hold {type(value).__name__}: {value!r}; "
+            "expected bool, int, float, str, a block or a list of one of these"
+        )
+    return found
+
+
+def _guess_single_type(value: Any) -> AttrType | None:
+    if hasattr(value, "item") and getattr(value, "size", None) == 1:
         value = value.item()
     if isinstance(value, bool):
         return AttrType.BOOLEAN
     if isinstance(value, int):
-        return AttrType.INT if -(2**31) <= value < 2**31 else AttrType.LONG
+        return AttrType.INT if _fits_32_bits(value) else AttrType.LONG
     if isinstance(value, float):
         return AttrType.FLOAT
     if isinstance(value, (str, bytes)):
         return AttrType.STRING
     if hasattr(value, "idx") and hasattr(value, "ops"):
         return AttrType.BLOCK
-    raise ArgumentTypeError(
-        f"attribute {name} of operator {op_type} cannot hold {type(value).__name__}: {value!r}; "
-        "expected bool, int, float, str, a block or a list of one of these"
-    )
+    return None
 
 
+def _guess_list_type(items: list[Any]) -> AttrType | None:
+    """By one item of each type, and all whole numbers: truth values among numbers are numbers."""
+    kinds = {_guess_single_type(item) for item in {type(item): item for item in items}.values()}
+    if AttrType.FLOAT in kinds and kinds <= _NUMBERS:
+        return AttrType.FLOATS
+    if kinds & _WHOLE and kinds <= _NUMBERS:
+        return AttrType.INTS if all(_fits_32_bits(item) for item in items) else AttrType.LONGS
+    if not kinds:
+        return AttrType.INTS
+    kind = kinds.pop()
+    return None if kinds or kind is None else _LIST_TYPES[kind]
+
+
+def _fits_32_bits(value: Any) -> bool:
+    return bool(-(2**31) <= value < 2**31)
+
+
+_WHOLE = frozenset({AttrType.INT, AttrType.LONG})
+_NUMBERS = _WHOLE | {AttrType.BOOLEAN, AttrType.FLOAT}
 _LIST_TYPES = {
     AttrType.BOOLEAN: AttrType.BOOLEANS,
     AttrType.INT: AttrType.INTS,
@@ -422,9 +451,12 @@ def _block_index(value: Any) -> int:
 
 
 def _integer(value: Any) -> int:
-    if isinstance(value, float) and not value.is_integer():
-        raise ValueError("not a whole number")
-    return int(value)
+    return index(value.item() if hasattr(value, "item") else value)
+
+
+def _long(value: Any) -> int:
+    """Unlike 32-bit integers, these may come as floats, whose fraction is cut off."""
+    return int(value) if isinstance(value, float) and isfinite(value) else _integer(value)
 
 
 def _single(value: Any) -> float:
@@ -434,7 +466,7 @@ def _single(value: Any) -> float:
 
 _CONVERT: dict[int, Callable[[Any], Any]] = {
     AttrType.INT: _integer,
-    AttrType.LONG: _integer,
+    AttrType.LONG: _long,
     AttrType.FLOAT: _single,
     AttrType.FLOAT64: float,
     AttrType.STRING: _text,
@@ -443,7 +475,7 @@ _CONVERT: dict[int, Callable[[Any], Any]] = {
 }
 _CONVERT_ITEMS: dict[int, Callable[[Any], Any]] = {
     AttrType.INTS: _integer,
-    AttrType.LONGS: _integer,
+    AttrType.LONGS: _long,
     AttrType.FLOATS: _single,
     AttrType.FLOAT64S: float,
     AttrType.STRINGS: _text,
