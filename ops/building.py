@@ -15,7 +15,7 @@ from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any
 
-from fluidtool.errors import AssertedError, ProgramError, UsageError
+from fluidtool.errors import AssertedError, OperatorError, ProgramError, UsageError
 from fluidtool.ir.operator import Operator, guess_attr_type, hooks
 from fluidtool.ir.roles import CALLSTACK_ATTR, DEVICE_ATTR, NAMESCOPE_ATTR, ROLE_ATTR, ROLE_VAR_ATTR
 from fluidtool.ops.index import EXCLUDED, MODULES
@@ -88,12 +88,18 @@ def _complete_attrs(op: Operator, info: OpInfo) -> None:
     for name, spec in info.attrs.items():
         if name in given:
             op._store(name, given[name], _declared_type(op, name, spec, given[name]))
+            _check_limit(op, name, spec)
         elif spec.required:
             raise ProgramError(f"operator {op.type} needs the attribute {name} ({spec.type.name})")
         else:
             op._store(name, _fresh(spec.default), spec.type)
     for name, value in framework.items():
         op._store(name, value, FRAMEWORK_ATTRS[name].type)
+
+
+def _check_limit(op: Operator, name: str, spec: AttrSpec) -> None:
+    if spec.limit is not None and not spec.limit.allows(op.attr(name)):
+        raise OperatorError(f"operator {op.type}: attribute {name} must be {spec.limit}, found {op.attr(name)!r}")
 
 
 def _declared_type(op: Operator, name: str, spec: AttrSpec, value: Any) -> AttrType:

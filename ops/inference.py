@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import field
 from typing import Any
 
-from fluidtool.errors import FluidError, OperatorError
+from fluidtool.errors import LIST_VARIABLES, FluidError, OperatorError
 from fluidtool.ir import Block, Operator, Program, Variable
 from fluidtool.ir.operator import EMPTY
 from fluidtool.ops.context import InferContext
@@ -158,8 +158,12 @@ def _infer_block(program: Program, block: Block, inferred: Inferred) -> None:
 
 
 def infer_declared(op: Operator) -> None:
-    """Write the inferred metadata of `op` into the declarations of its outputs, as Paddle does when it is appended."""
+    """Write the inferred metadata of `op` into the declarations of its outputs, as Paddle does when it is appended.
+
+    Raises OperatorError if the shapes are invalid, or if an input is no variable of the program.
+    """
     block = op.block
+    _require_declared(op)
     results = infer_operator(op, lambda name: declared_meta(block.find_var_recursive(name)))
     for name, meta in results.items():
         var = block.find_var_recursive(name)
@@ -173,3 +177,17 @@ def infer_declared(op: Operator) -> None:
             var.dtype = meta.dtype
         if var.type != VarType.SELECTED_ROWS and var.lod_level != meta.lod_level:
             var.lod_level = meta.lod_level
+
+
+def _require_declared(op: Operator) -> None:
+    """Raise OperatorError for an input that must be there and that no block around `op` declares (HasInput in op_desc.cc)."""
+    info = find_op(op.type)
+    if info is None or info.infer_by_kernel is None or info.raw or op.type.endswith("_grad"):
+        return
+    for slot in info.inputs:
+        for name in () if slot.dispensable else op.inputs.get(slot.name, ()):
+            if name != EMPTY and op.block.find_var_recursive(name) is None:
+                raise OperatorError(
+                    f"operator {op.type}: input {slot.name} is {name!r}, but the program declares no such variable",
+                    hint=LIST_VARIABLES,
+                )

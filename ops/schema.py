@@ -34,11 +34,38 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True)
+class Limit:
+    """What Paddle asks of an attribute when an operator is appended: a range of numbers, or one of these words.
+
+    low and high are None where there is no bound; `beyond`: low itself is too low.
+    """
+
+    low: float | None = None
+    high: float | None = None
+    beyond: bool = False
+    words: tuple[str, ...] = ()
+
+    def allows(self, value: Any) -> bool:
+        """Whether a value is within; NaN never is."""
+        if self.words:
+            return value in self.words
+        above = self.low is None or (value > self.low if self.beyond else value >= self.low)
+        return above and (self.high is None or value <= self.high)
+
+    def __str__(self) -> str:
+        if self.words:
+            return f"one of {', '.join(self.words)}"
+        low = f"{'above' if self.beyond else 'at least'} {self.low:g}"
+        return low if self.high is None else f"{low} and at most {self.high:g}"
+
+
+@dataclass(frozen=True, slots=True)
 class AttrSpec:
     """Declared type and default of one attribute; default: as the type holds it (float32 for FLOAT).
 
     renamed: the name that it has in programs of Paddle 2.x. also: another type that it has there, which the kernel reads itself.
     variable: Paddle 2.5 and later let it name variables, whose values count when the operator runs.
+    limit: what its values must be.
     """
 
     type: AttrType
@@ -47,6 +74,7 @@ class AttrSpec:
     renamed: str = ""
     also: AttrType | None = None
     variable: bool = False
+    limit: Limit | None = None
 
     def __post_init__(self) -> None:
         if self.default is not None:
@@ -144,6 +172,18 @@ FRAMEWORK_ATTRS: dict[str, AttrSpec] = {
     name: AttrSpec(attr_type, {INT: 4096, STRING: "", STRINGS: []}[attr_type])
     for name, attr_type in FRAMEWORK_ATTR_TYPES.items()
 }
+
+
+def limited(value: Any, low: float | None = None, high: float | None = None, *, beyond: bool = False) -> AttrSpec:
+    """The attribute with this default, or this spec, whose values are numbers from low to high."""
+    spec = attr_specs({"": value})[""]
+    least, most = (None if bound is None else as_attr_value(spec.type, bound) for bound in (low, high))
+    return replace(spec, limit=Limit(least, most, beyond))
+
+
+def one_of(value: Any, *words: str) -> AttrSpec:
+    """The attribute with this default, or this spec, whose values are some of these words."""
+    return replace(attr_specs({"": value})[""], limit=Limit(words=words))
 
 
 def attr_specs(attrs: Mapping[str, Any]) -> dict[str, AttrSpec]:

@@ -9,6 +9,8 @@ from fluidtool.ops.control_flow.arrays import array_of
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import INT, TensorMeta, required
 from fluidtool.ops.sequence.picking import offsets_of
+from fluidtool.ops.tensor.arguments import may_be_same
+from fluidtool.shapes import shape_text
 from fluidtool.tensor import LoDTensorArray
 
 
@@ -117,4 +119,9 @@ def gather_tree(ctx: OpContext, Ids: Any, Parents: Any) -> Any:
 
 @gather_tree.infer
 def _(ctx: InferContext, Ids: TensorMeta, Parents: TensorMeta) -> TensorMeta:
+    if not may_be_same(Ids.shape, Parents.shape):
+        raise ctx.error(
+            f"Ids and Parents must have the same shape (steps, batch, beam), found {shape_text(Ids.shape)} "
+            f"and {shape_text(Parents.shape)}"
+        )
     return Ids

@@ -9,7 +9,7 @@ from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.detection.boxes import fits, round_away
 from fluidtool.ops.detection.regions import check_pooled, check_regions, pooled_meta, region_images
 from fluidtool.ops.registry import op
-from fluidtool.ops.schema import BOOLEAN, FLOAT, INT, INTS, TensorMeta, required
+from fluidtool.ops.schema import BOOLEAN, FLOAT, INT, INTS, TensorMeta, limited, required
 from fluidtool.records import dataclass
 from fluidtool.shapes import shape_text
 
@@ -22,7 +22,7 @@ ATTRS: dict[str, Any] = {
     "pooled_width": required(INT),
     "part_size": required(INTS),
     "sample_per_part": required(INT),
-    "trans_std": required(FLOAT),
+    "trans_std": limited(required(FLOAT), 0.0),
 }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.detection.grid import centers, check_grid, repeated, steps
 from fluidtool.ops.registry import op
-from fluidtool.ops.schema import FLOATS, TensorMeta, floats, ints, required
+from fluidtool.ops.schema import FLOATS, TensorMeta, floats, ints, limited, required
 
 
 def density_offsets(
@@ -35,8 +35,8 @@ def density_offsets(
         "variances": required(FLOATS),
         "clip": True,
         "flatten_to_2d": False,
-        "step_w": 0.0,
-        "step_h": 0.0,
+        "step_w": limited(0.0, 0.0),
+        "step_h": limited(0.0, 0.0),
         "offset": 0.5,
         "fixed_sizes": floats(),
         "fixed_ratios": floats(),

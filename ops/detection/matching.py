@@ -8,7 +8,7 @@ from typing import Any
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.detection.suppression import descending
 from fluidtool.ops.registry import op
-from fluidtool.ops.schema import TensorMeta
+from fluidtool.ops.schema import TensorMeta, one_of
 from fluidtool.ops.traits import Traits
 from fluidtool.proto.enums import VarType
 from fluidtool.shapes import shape_text, shapes_text
@@ -51,7 +51,7 @@ def match_rest(np: Any, distances: Any, indices: Any, matched: Any, threshold: f
     "bipartite_match",
     inputs="DistMat",
     outputs="ColToRowMatchIndices ColToRowMatchDist",
-    attrs={"match_type": "bipartite", "dist_threshold": 0.5},
+    attrs={"match_type": one_of("bipartite", "bipartite", "per_prediction"), "dist_threshold": 0.5},
     traits=Traits(lod_branch="DistMat"),
 )
 def bipartite_match(ctx: OpContext, DistMat: Any, *, match_type: str, dist_threshold: float) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.detection.grid import centers, check_grid, repeated, steps
 from fluidtool.ops.math.versions import saved_since
 from fluidtool.ops.registry import op
-from fluidtool.ops.schema import FLOATS, USE_MKLDNN, TensorMeta, floats, required
+from fluidtool.ops.schema import FLOATS, USE_MKLDNN, TensorMeta, floats, limited, required
 
 
 def expand_aspect_ratios(aspect_ratios: Sequence[float], flip: bool) -> list[float]:
@@ -80,8 +80,8 @@ def half_sizes(
         "variances": required(FLOATS),
         "flip": True,
         "clip": True,
-        "step_w": 0.0,
-        "step_h": 0.0,
+        "step_w": limited(0.0, 0.0),
+        "step_h": limited(0.0, 0.0),
         "offset": 0.5,
         "min_max_aspect_ratios_order": False,
         "use_quantizer": False,

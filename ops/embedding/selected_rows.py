@@ -36,6 +36,8 @@ def merge_selected_rows(ctx: OpContext, X: Any) -> Any:
 
 @merge_selected_rows.infer
 def _(ctx: InferContext, X: TensorMeta) -> TensorMeta:
+    if X.kind == VarType.LOD_TENSOR:
+        raise ctx.error("X must be a SelectedRows, found a LoDTensor")
     return X
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.gradient import GradMakerContext, OpDescription
 from fluidtool.ops.registry import op
-from fluidtool.ops.schema import BOOLEAN, INT, STRING, TensorMeta, required
+from fluidtool.ops.schema import BOOLEAN, INT, STRING, TensorMeta, one_of, required
 from fluidtool.ops.traits import Traits
 
 PHASES = ("FORWARD", "BACKWARD", "BOTH")
@@ -26,7 +26,7 @@ PHASES = ("FORWARD", "BACKWARD", "BOTH")
         "print_tensor_type": required(BOOLEAN),
         "print_tensor_shape": required(BOOLEAN),
         "print_tensor_lod": required(BOOLEAN),
-        "print_phase": "BOTH",
+        "print_phase": one_of("BOTH", *PHASES),
         "is_forward": True,
     },
     lod="In",

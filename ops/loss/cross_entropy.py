@@ -8,13 +8,14 @@ from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.loss.labels import check_classes, finite, pick, spread
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta
+from fluidtool.ops.tensor.arguments import may_be_same
 from fluidtool.shapes import shape_text
 
 
 def column(ctx: OpContext | InferContext, X: Any, Label: Any) -> tuple[int, ...]:
     """The shape of hard labels with a last axis of size 1; fails when it does not fit X."""
     shape = (*X.shape[:-1], 1)
-    if tuple(Label.shape) not in (shape, shape[:-1]) and -1 not in (*X.shape, *Label.shape):
+    if not (may_be_same(Label.shape, shape) or may_be_same(Label.shape, shape[:-1])):
         raise ctx.error(
             f"input Label must have shape {shape_text(shape)} or {shape_text(shape[:-1])} for X of shape {shape_text(X.shape)}, "
             f"found {shape_text(Label.shape)}"
@@ -46,10 +47,16 @@ def cross_entropy(ctx: OpContext, X: Any, Label: Any, *, soft_label: bool, ignor
 
 
 @cross_entropy.infer
-def _(ctx: InferContext, X: TensorMeta, Label: TensorMeta) -> TensorMeta:
-    if X.rank == Label.rank:
+def _(ctx: InferContext, X: TensorMeta, Label: TensorMeta, *, soft_label: bool) -> TensorMeta:
+    if soft_label:
+        if not may_be_same(X.shape, Label.shape):
+            raise ctx.error(
+                f"soft labels must have the shape of X {shape_text(X.shape)}, found Label of shape {shape_text(Label.shape)}"
+            )
         return X.with_shape((*Label.shape[:-1], 1))
     column(ctx, X, Label)
+    if X.rank == Label.rank:
+        return X.with_shape((*Label.shape[:-1], 1))
     return X.with_shape(Label.shape)
 
 

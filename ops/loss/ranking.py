@@ -9,6 +9,7 @@ from fluidtool.ops.loss.binary import one_column, sigmoid
 from fluidtool.ops.loss.labels import check_classes, finite, one_hot, pick
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta
+from fluidtool.ops.tensor.arguments import may_be_same
 from fluidtool.shapes import shape_text
 
 
@@ -90,7 +91,7 @@ def bpr_loss(ctx: OpContext, X: Any, Label: Any) -> Any:
 
 def _check_bpr(ctx: OpContext | InferContext, X: Any, Label: Any) -> None:
     expected = (*X.shape[:-1], 1)
-    if tuple(Label.shape) != expected and -1 not in (*X.shape, *Label.shape):
+    if not may_be_same(Label.shape, expected):
         raise ctx.error(
             f"input Label must have shape {expected} for X of shape {shape_text(X.shape)}, found {shape_text(Label.shape)}"
         )

@@ -9,6 +9,7 @@ from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.loss.labels import check_classes, finite, one_hot, pick
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta
+from fluidtool.ops.tensor.arguments import may_be_same
 from fluidtool.shapes import shape_text
 
 
@@ -37,7 +38,7 @@ def _check(ctx: OpContext | InferContext, logits: Any, label: Any, axis: int, so
     if not -rank <= axis < rank:
         raise ctx.error(f"axis {axis} is out of range for Logits of shape {shape_text(logits.shape)}")
     expected = _expected(logits, axis, soft_label)
-    if -1 not in (*logits.shape, *label.shape) and tuple(label.shape) != expected:
+    if not may_be_same(label.shape, expected):
         raise ctx.error(
             f"input Label must have shape {expected} for Logits of shape {shape_text(logits.shape)} "
             f"({'soft' if soft_label else 'hard'} labels, axis {axis}), found {shape_text(label.shape)}"

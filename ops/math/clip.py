@@ -51,8 +51,7 @@ def _bounds(ctx: OpContext, Min: Any, Max: Any, low: float, high: float) -> tupl
 @op("clip_by_norm", inputs="X", outputs="Out", attrs={"max_norm": required(FLOAT)}, lod="X")
 def clip_by_norm(ctx: OpContext, X: Any, *, max_norm: float) -> Any:
     """X scaled down to the length max_norm when it is longer; rows of SelectedRows are merged first (clip_by_norm_op.h)."""
-    if not max_norm > 0:
-        raise ctx.error(f"max_norm must be greater than 0, found {max_norm}")
+    _check_norm(ctx, max_norm)
     if isinstance(X, SelectedRows):
         merged = merged_rows(ctx, [X])
         return SelectedRows(merged.row_ids, merged.table_height, _shortened(ctx, merged.value, max_norm))
@@ -60,8 +59,14 @@ def clip_by_norm(ctx: OpContext, X: Any, *, max_norm: float) -> Any:
 
 
 @clip_by_norm.infer
-def _(ctx: InferContext, X: TensorMeta) -> TensorMeta:
+def _(ctx: InferContext, X: TensorMeta, *, max_norm: float) -> TensorMeta:
+    _check_norm(ctx, max_norm)
     return X
+
+
+def _check_norm(ctx: OpContext | InferContext, max_norm: float) -> None:
+    if not max_norm > 0:
+        raise ctx.error(f"max_norm must be greater than 0, found {max_norm}")
 
 
 def _shortened(ctx: OpContext, x: Any, max_norm: float) -> Any:

@@ -9,6 +9,7 @@ from fluidtool.ops.math.elementwise_common import aligned, broadcast_meta
 from fluidtool.ops.math.versions import saved_since, scalar_shape
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import FLOAT, STRING, AttrSpec, TensorMeta
+from fluidtool.ops.tensor.arguments import may_be_same
 from fluidtool.proto.enums import VarType
 from fluidtool.shapes import shape_text
 
@@ -115,6 +116,8 @@ def allclose(ctx: OpContext, Input: Any, Other: Any) -> Any:
 
 @allclose.infer
 def _(ctx: InferContext, Input: TensorMeta, Other: TensorMeta) -> TensorMeta:
+    if not may_be_same(Input.shape, Other.shape):
+        raise ctx.error(f"Input {shape_text(Input.shape)} and Other {shape_text(Other.shape)} must have the same shape")
     return TensorMeta(scalar_shape(ctx), VarType.BOOL)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -28,12 +29,13 @@ def cumsum(ctx: OpContext, X: Any, *, axis: int, exclusive: bool, reverse: bool)
 
 
 @cumsum.infer
-def _(ctx: InferContext, X: TensorMeta) -> TensorMeta:
+def _(ctx: InferContext, X: TensorMeta, *, axis: int) -> TensorMeta:
     if later_attr(ctx, "flatten", False):
         size = 1
         for d in X.shape:
             size = -1 if -1 in (size, d) else size * d
         return X.with_shape((size,))
+    _check_axis(ctx, X.shape, axis)
     return X
 
 
@@ -45,10 +47,14 @@ def _(context: GradMakerContext) -> list[OpDescription]:
     return [context.describe("cumsum", given, wanted, reverse=not reverse)]
 
 
-def _running_sum(ctx: OpContext, x: Any, axis: int, exclusive: bool, reverse: bool) -> Any:
-    rank = max(x.ndim, 1)
+def _check_axis(ctx: OpContext | InferContext, shape: Sequence[int], axis: int) -> None:
+    rank = max(len(shape), 1)
     if not -rank <= axis < rank:
-        raise ctx.error(f"axis {axis} is out of range for X of shape {shape_text(x.shape)}")
+        raise ctx.error(f"axis {axis} is out of range for X of shape {shape_text(shape)}")
+
+
+def _running_sum(ctx: OpContext, x: Any, axis: int, exclusive: bool, reverse: bool) -> Any:
+    _check_axis(ctx, x.shape, axis)
     values = x.reshape(x.shape or (1,))
     values = ctx.xp.flip(values, axis) if reverse else values
     out = values.cumsum(axis=axis, dtype=x.dtype)
@@ -182,6 +188,8 @@ def increment(ctx: OpContext, X: Any, *, step: float) -> Any:
 
 @increment.infer
 def _(ctx: InferContext, X: TensorMeta) -> TensorMeta:
+    if any(size > 1 for size in X.shape):
+        raise ctx.error(f"X must hold one number, found shape {shape_text(X.shape)}")
     return X
 
 

@@ -6,10 +6,10 @@ from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.math.values import require_tensor
-from fluidtool.ops.schema import USE_MKLDNN, TensorMeta
+from fluidtool.ops.schema import USE_MKLDNN, TensorMeta, limited
 from fluidtool.shapes import shape_text
 
-ATTRS: dict[str, Any] = {"axis": -1, "x_data_format": "", "y_data_format": "", **USE_MKLDNN}
+ATTRS: dict[str, Any] = {"axis": limited(-1, -1), "x_data_format": "", "y_data_format": "", **USE_MKLDNN}
 GRAD_LOD = "X->X@GRAD Y->Y@GRAD"
 Shape = tuple[int, ...]
 

@@ -10,6 +10,7 @@ from fluidtool.ops.math.versions import saved_since
 from fluidtool.ops.multiply_adds import rows_multiply_adds
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import USE_MKLDNN, TensorMeta
+from fluidtool.ops.tensor.arguments import may_be_same
 from fluidtool.shapes import shape_text
 
 Shape = tuple[int, ...]
@@ -132,7 +133,8 @@ def cross(ctx: OpContext, X: Any, Y: Any, *, dim: int) -> Any:
 
 
 @cross.infer
-def _(ctx: InferContext, X: TensorMeta, Y: TensorMeta) -> TensorMeta:
+def _(ctx: InferContext, X: TensorMeta, Y: TensorMeta, *, dim: int) -> TensorMeta:
+    _check_cross(ctx, X.shape, Y.shape, dim)
     return X
 
 
@@ -150,17 +152,24 @@ def _crossed(ctx: OpContext, a: Any, b: Any, axis: int) -> Any:
 
 
 def _cross_dim(ctx: OpContext, x: Shape, y: Shape, dim: int) -> int:
-    if x != y:
+    _check_cross(ctx, x, y, dim)
+    if dim == 9:
+        return x.index(3)
+    return dim % len(x)
+
+
+def _check_cross(ctx: OpContext | InferContext, x: Shape, y: Shape, dim: int) -> None:
+    """Fail unless X and Y may be of one shape with a dimension `dim` of size 3."""
+    if not may_be_same(x, y):
         raise ctx.error(f"X and Y must have one shape, found {shape_text(x)} and {shape_text(y)}")
     if dim == 9:
-        if 3 not in x:
+        if not {3, -1} & set(x):
             raise ctx.error(f"X of shape {shape_text(x)} has no dimension of size 3 for a cross product")
-        return x.index(3)
+        return
     if not -len(x) <= dim < len(x):
         raise ctx.error(f"dim {dim} is out of range for X of shape {shape_text(x)}")
-    if x[dim] != 3:
+    if x[dim] not in (3, -1):
         raise ctx.error(f"dimension {dim} of X {shape_text(x)} must be of size 3 for a cross product")
-    return dim % len(x)
 
 
 @op(

@@ -8,6 +8,7 @@ from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.gradient import GradMakerContext, OpDescription
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import USE_MKLDNN, TensorMeta
+from fluidtool.ops.tensor.arguments import may_be_same
 from fluidtool.ops.traits import Traits
 from fluidtool.proto.enums import VarType
 from fluidtool.shapes import shape_text
@@ -119,7 +120,11 @@ def _(ctx: InferContext, X: list[TensorMeta]) -> TensorMeta:
         return X[0]
     shape = list(first.shape)
     for x in X:
-        if x.kind == VarType.LOD_TENSOR and x.rank == len(shape):
+        if x.kind == VarType.LOD_TENSOR and x.rank and shape and 0 not in (*x.shape, *shape):
+            if not may_be_same(x.shape, shape):
+                raise ctx.error(
+                    f"the inputs X must have one shape, found {shape_text(shape)} and {shape_text(x.shape)}"
+                )
             shape = [b if a == -1 else a for a, b in zip(shape, x.shape, strict=True)]
     return first.with_shape(shape)
 

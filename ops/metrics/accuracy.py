@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
-from fluidtool.ops.math.versions import scalar_shape
+from fluidtool.ops.math.versions import saved_since, scalar_shape
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta
 from fluidtool.proto.enums import VarType
+from fluidtool.shapes import shape_text
 
 
 @op("accuracy", inputs="Out Indices Label", outputs="Accuracy Correct Total", lod="Out->Accuracy")
@@ -32,6 +33,8 @@ def accuracy(ctx: OpContext, Out: Any, Indices: Any, Label: Any) -> Any:
 
 @accuracy.infer
 def _(ctx: InferContext, Out: TensorMeta, Indices: TensorMeta, Label: TensorMeta) -> dict[str, TensorMeta]:
+    if not saved_since(ctx, 2, 0) and not (Label.rank == 2 and Label.shape[1] in (1, -1)):
+        raise ctx.error(f"Label must have the shape (samples, 1), found {shape_text(Label.shape)}")
     one = scalar_shape(ctx)
     count = TensorMeta(one, VarType.INT32)
     return {"Accuracy": TensorMeta(one, VarType.FP32), "Correct": count, "Total": count}

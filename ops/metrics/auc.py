@@ -8,7 +8,7 @@ from typing import Any
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.math.versions import scalar_shape
 from fluidtool.ops.registry import op
-from fluidtool.ops.schema import TensorMeta
+from fluidtool.ops.schema import TensorMeta, limited
 from fluidtool.proto.enums import VarType
 
 
@@ -16,7 +16,7 @@ from fluidtool.proto.enums import VarType
     "auc",
     inputs="Predict Label StatPos StatNeg InsTagWeight/+",
     outputs="AUC StatPosOut StatNegOut",
-    attrs={"curve": "ROC", "num_thresholds": 8191, "slide_steps": 1},
+    attrs={"curve": "ROC", "num_thresholds": limited(8191, 1), "slide_steps": limited(1, 0)},
 )
 def auc(
     ctx: OpContext,

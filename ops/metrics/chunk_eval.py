@@ -7,8 +7,10 @@ from typing import Any
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import INT, TensorMeta, ints, required
+from fluidtool.ops.tensor.arguments import may_be_same
 from fluidtool.proto.enums import VarType
 from fluidtool.records import dataclass
+from fluidtool.shapes import shape_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +134,10 @@ def _scores(ctx: OpContext, inferred: int, labeled: int, correct: int) -> dict[s
 def _(
     ctx: InferContext, Inference: TensorMeta, Label: TensorMeta, SeqLength: TensorMeta | None
 ) -> dict[str, TensorMeta]:
+    if not may_be_same(Inference.shape, Label.shape):
+        raise ctx.error(
+            f"Inference and Label must have one shape, found {shape_text(Inference.shape)} and {shape_text(Label.shape)}"
+        )
     score, count = TensorMeta((1,), VarType.FP32), TensorMeta((1,), VarType.INT64)
     counts = dict.fromkeys(("NumInferChunks", "NumLabelChunks", "NumCorrectChunks"), count)
     return dict.fromkeys(("Precision", "Recall", "F1-Score"), score) | counts

@@ -64,8 +64,10 @@ def affine_grid(ctx: OpContext, Theta: Any, OutputShape: Any) -> Any:
 
 
 @affine_grid.infer
-def _(ctx: InferContext, Theta: TensorMeta, OutputShape: TensorMeta | None) -> TensorMeta:
+def _(ctx: InferContext, Theta: TensorMeta, OutputShape: TensorMeta | None, *, output_shape: list[int]) -> TensorMeta:
     rank = _rank(ctx, Theta.shape)
+    if OutputShape is None and len(output_shape) != rank + 2:
+        raise ctx.error(f"output_shape must hold {rank + 2} sizes, found {shape_text(output_shape)}")
     return Theta.with_shape([Theta.shape[0], *[UNKNOWN] * rank, rank])
 
 

@@ -12,13 +12,13 @@ from fluidtool.ops.nn.normalization import center, input_grad
 from fluidtool.ops.nn.precision import require_floating, require_rank, require_shape, widened
 from fluidtool.ops.nn.windows import CHANNELS_LAST, UNKNOWN
 from fluidtool.ops.registry import op
-from fluidtool.ops.schema import USE_MKLDNN, TensorMeta
+from fluidtool.ops.schema import USE_MKLDNN, TensorMeta, limited
 from fluidtool.records import dataclass
 
 BATCH_NORM: dict[str, Any] = {
     "is_test": False,
     "momentum": 0.9,
-    "epsilon": 1e-05,
+    "epsilon": limited(1e-05, 0.0, 0.001),
     "data_layout": "NCHW",
     "fuse_with_relu": False,
     "use_global_stats": False,

@@ -8,10 +8,10 @@ from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.gradient import GradMakerContext, OpDescription
 from fluidtool.ops.nn.precision import require_floating, require_rank, require_shape
 from fluidtool.ops.registry import op
-from fluidtool.ops.schema import USE_MKLDNN, TensorMeta
+from fluidtool.ops.schema import USE_MKLDNN, TensorMeta, limited
 
 DATA_NORM: dict[str, Any] = {
-    "epsilon": 1e-4,
+    "epsilon": limited(1e-4, 0.0, 0.001),
     "slot_dim": -1,
     "summary_decay_rate": 0.9999999,
     "enable_scale_and_shift": False,

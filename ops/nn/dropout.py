@@ -7,7 +7,7 @@ from typing import Any
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.nn.precision import require_floating
 from fluidtool.ops.registry import op
-from fluidtool.ops.schema import TensorMeta, ints, or_variable
+from fluidtool.ops.schema import TensorMeta, ints, one_of, or_variable
 from fluidtool.proto.enums import VarType
 
 DROPOUT: dict[str, Any] = {
@@ -15,7 +15,7 @@ DROPOUT: dict[str, Any] = {
     "is_test": False,
     "fix_seed": False,
     "seed": 0,
-    "dropout_implementation": "downgrade_in_infer",
+    "dropout_implementation": one_of("downgrade_in_infer", "downgrade_in_infer", "upscale_in_train"),
 }
 
 

@@ -11,6 +11,7 @@ from fluidtool.ops.nn.sampling import read_cells, sample, sample_grad, scatter_c
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta
 from fluidtool.records import dataclass
+from fluidtool.shapes import shape_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +111,8 @@ def grid_sampler(ctx: OpContext, X: Any, Grid: Any) -> Any:
 def _(ctx: InferContext, X: TensorMeta, Grid: TensorMeta) -> TensorMeta:
     if X.rank not in (4, 5) or Grid.rank != X.rank:
         raise ctx.error(f"inputs X and Grid must both have 4 or 5 dimensions, found {X.shape} and {Grid.shape}")
+    if Grid.shape[-1] not in (X.rank - 2, -1):
+        raise ctx.error(f"input Grid must end in a size of {X.rank - 2}, found shape {shape_text(Grid.shape)}")
     return X.with_shape([*X.shape[:2], *Grid.shape[1:-1]])
 
 

@@ -9,10 +9,10 @@ from fluidtool.ops.nn.normalization import center, input_grad
 from fluidtool.ops.nn.precision import require_floating, require_shape, widened
 from fluidtool.ops.nn.windows import UNKNOWN, channels_back, channels_first, split_shape
 from fluidtool.ops.registry import op
-from fluidtool.ops.schema import INT, TensorMeta, required
+from fluidtool.ops.schema import INT, TensorMeta, limited, required
 from fluidtool.shapes import shape_text
 
-GROUP_NORM: dict[str, Any] = {"epsilon": 1e-05, "groups": required(INT), "data_layout": "NCHW"}
+GROUP_NORM: dict[str, Any] = {"epsilon": limited(1e-05, 0.0, 1.0), "groups": required(INT), "data_layout": "NCHW"}
 
 
 def _require_groups(ctx: OpContext | InferContext, shape: tuple[int, ...], groups: int) -> None:

@@ -13,7 +13,7 @@ from fluidtool.ops.schema import INTS, TensorMeta, ints, required
 from fluidtool.shapes import shape_text
 
 
-def _windows(ctx: OpContext) -> Windows:
+def _windows(ctx: OpContext | InferContext) -> Windows:
     kernels, strides, paddings = ctx.attr("kernels"), ctx.attr("strides"), ctx.attr("paddings")
     if not (len(kernels) == 2 and min(kernels) > 0):
         raise ctx.error(f"attribute kernels must be 2 positive numbers, found {kernels}")
@@ -78,6 +78,7 @@ def im2sequence(ctx: OpContext, X: Any, Y: Any, *, out_stride: list[int]) -> Any
 def _(ctx: InferContext, X: TensorMeta, Y: TensorMeta | None) -> TensorMeta:
     if X.rank != 4:
         raise ctx.error(f"input X must have 4 dimensions, found shape {X.shape}")
+    _windows(ctx)
     return X.with_shape([X.shape[0], X.shape[1] * prod(ctx.attr("kernels"))]).with_lod_level(1)
 
 

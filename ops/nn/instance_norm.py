@@ -9,9 +9,9 @@ from fluidtool.ops.gradient import GradMakerContext, OpDescription
 from fluidtool.ops.nn.normalization import center, input_grad, second_gradients
 from fluidtool.ops.nn.precision import require_floating, require_rank, require_shape, widened
 from fluidtool.ops.registry import op
-from fluidtool.ops.schema import TensorMeta
+from fluidtool.ops.schema import TensorMeta, limited
 
-INSTANCE_NORM: dict[str, Any] = {"epsilon": 1e-05}
+INSTANCE_NORM: dict[str, Any] = {"epsilon": limited(1e-05, 0.0, 0.001)}
 
 
 def _optional(ctx: OpContext, slot: str) -> Any:

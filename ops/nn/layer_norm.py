@@ -11,7 +11,7 @@ from fluidtool.ops.nn.normalization import center, input_grad
 from fluidtool.ops.nn.precision import require_floating, widened
 from fluidtool.ops.nn.windows import UNKNOWN
 from fluidtool.ops.registry import op
-from fluidtool.ops.schema import TensorMeta
+from fluidtool.ops.schema import TensorMeta, limited
 from fluidtool.shapes import shape_text
 
 
@@ -41,7 +41,7 @@ def _require_factors(ctx: OpContext | InferContext, row: tuple[int, ...], scale:
     "layer_norm",
     inputs="X Scale? Bias?",
     outputs="Y Mean~ Variance~",
-    attrs={"epsilon": 1e-05, "begin_norm_axis": 1},
+    attrs={"epsilon": limited(1e-05, 0.0, 0.001), "begin_norm_axis": limited(1, 0, beyond=True)},
     lod="X->Y",
 )
 def layer_norm(

@@ -8,7 +8,9 @@ from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.nn.precision import require_floating, require_rank, require_shape
 from fluidtool.ops.nn.windows import CHANNELS_LAST, channels_back, channels_first, join_shape, pad
 from fluidtool.ops.registry import op
-from fluidtool.ops.schema import USE_MKLDNN, TensorMeta
+from fluidtool.ops.schema import USE_MKLDNN, TensorMeta, limited
+from fluidtool.ops.tensor.arguments import may_be_same
+from fluidtool.shapes import shape_text
 
 
 def _sum_neighbors(xp: Any, x: Any, count: int) -> Any:
@@ -25,23 +27,36 @@ def _sum_neighbors(xp: Any, x: Any, count: int) -> Any:
     "lrn",
     inputs="X",
     outputs="Out MidOut",
-    attrs={"n": 5, "k": 2.0, "alpha": 0.0001, "beta": 0.75, "data_format": "AnyLayout", "is_test": False, **USE_MKLDNN},
+    attrs={
+        "n": limited(5, 0, beyond=True),
+        "k": limited(2.0, 0.0, beyond=True),
+        "alpha": limited(0.0001, 0.0, beyond=True),
+        "beta": limited(0.75, 0.0, beyond=True),
+        "data_format": "AnyLayout",
+        "is_test": False,
+        **USE_MKLDNN,
+    },
     lod="X->Out",
 )
 def lrn(ctx: OpContext, X: Any, *, n: int, k: float, alpha: float, beta: float, data_format: str) -> dict[str, Any]:
     """Out = X / MidOut^beta, MidOut = k + alpha * sum of X² over the n channels around, NCHW or NHWC (lrn_op.cc)."""
     require_floating(ctx, "X", X)
     require_rank(ctx, "X", X, 4)
-    if not (n > 0 and n % 2 == 1):
-        raise ctx.error(f"attribute n must be an odd positive number, found {n}")
+    _check_window(ctx, n)
     x, number = channels_first(X, data_format), X.dtype.type
     middle = _sum_neighbors(ctx.xp, x * x, n) * number(alpha) + number(k)
     out = x * middle ** number(-beta)
     return {"Out": channels_back(out, data_format), "MidOut": channels_back(middle, data_format)}
 
 
+def _check_window(ctx: OpContext | InferContext, n: int) -> None:
+    if not (n > 0 and n % 2 == 1):
+        raise ctx.error(f"attribute n must be an odd positive number, found {n}")
+
+
 @lrn.infer
-def _(ctx: InferContext, X: TensorMeta) -> dict[str, TensorMeta]:
+def _(ctx: InferContext, X: TensorMeta, *, n: int) -> dict[str, TensorMeta]:
+    _check_window(ctx, n)
     if X.rank != 4:
         raise ctx.error(f"input X must have 4 dimensions, found shape {X.shape}")
     return {"Out": X, "MidOut": X.with_lod_level(0)}
@@ -79,7 +94,13 @@ def affine_channel(ctx: OpContext, X: Any, Scale: Any, Bias: Any, *, data_layout
 
 
 @affine_channel.infer
-def _(ctx: InferContext, X: TensorMeta, Scale: TensorMeta, Bias: TensorMeta) -> TensorMeta:
+def _(ctx: InferContext, X: TensorMeta, Scale: TensorMeta, Bias: TensorMeta, *, data_layout: str) -> TensorMeta:
+    if X.rank not in (2, 4):
+        raise ctx.error(f"input X must have 2 or 4 dimensions, found shape {shape_text(X.shape)}")
+    channels = X.shape[-1] if data_layout in CHANNELS_LAST else X.shape[1]
+    for slot, value in {"Scale": Scale, "Bias": Bias}.items():
+        if not may_be_same(value.shape, (channels,)):
+            raise ctx.error(f"input {slot} must have the shape ({channels},), found {shape_text(value.shape)}")
     return X
 
 

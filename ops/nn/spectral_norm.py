@@ -7,7 +7,8 @@ from typing import Any
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.nn.precision import require_floating, require_rank, require_shape, widened
 from fluidtool.ops.registry import op
-from fluidtool.ops.schema import TensorMeta
+from fluidtool.ops.schema import TensorMeta, limited
+from fluidtool.shapes import shape_text
 
 
 def _matrix(ctx: OpContext, Weight: Any, U: Any, V: Any, dim: int) -> Any:
@@ -39,7 +40,7 @@ def _singular(ctx: OpContext, matrix: Any, u: Any, v: Any, power_iters: int, eps
     "spectral_norm",
     inputs="Weight U V",
     outputs="Out",
-    attrs={"dim": 0, "power_iters": 1, "eps": 1e-12},
+    attrs={"dim": limited(0, 0, 1), "power_iters": limited(1, 0), "eps": 1e-12},
     lod="Weight",
 )
 def spectral_norm(ctx: OpContext, Weight: Any, U: Any, V: Any, *, dim: int, power_iters: int, eps: float) -> Any:
@@ -50,6 +51,8 @@ def spectral_norm(ctx: OpContext, Weight: Any, U: Any, V: Any, *, dim: int, powe
 
 @spectral_norm.infer
 def _(ctx: InferContext, Weight: TensorMeta, U: TensorMeta, V: TensorMeta) -> TensorMeta:
+    if Weight.rank < 2:
+        raise ctx.error(f"input Weight must have at least 2 dimensions, found shape {shape_text(Weight.shape)}")
     return Weight
 
 

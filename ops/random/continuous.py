@@ -6,7 +6,7 @@ from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.registry import op
-from fluidtool.ops.schema import INTS, USE_MKLDNN, TensorMeta, longs, or_variable, required
+from fluidtool.ops.schema import INTS, USE_MKLDNN, TensorMeta, limited, longs, or_variable, required
 from fluidtool.ops.tensor.arguments import as_declared, integers
 from fluidtool.ops.tensor.fill import (
     BATCH_SIZE_LIKE,
@@ -24,8 +24,8 @@ UNIFORM: dict[str, Any] = {
     "min": or_variable(-1.0),
     "max": or_variable(1.0),
     "seed": 0,
-    "diag_num": 0,
-    "diag_step": 0,
+    "diag_num": limited(0, 0),
+    "diag_step": limited(0, 0),
     "diag_val": 1.0,
     "dtype": 5,
 }
@@ -110,8 +110,12 @@ def _(
     ShapeTensorList: list[TensorMeta],
     *,
     shape: list[int],
+    min: float,
+    max: float,
     dtype: int,
 ) -> TensorMeta | None:
+    if not min < max:
+        raise ctx.error(f"max must be above min, found [{min}, {max})")
     # Paddle takes no size from the attribute when some are tensors.
     sizes = [-1] * len(ShapeTensorList) if ShapeTensorList else shape
     return shape_meta(ShapeTensor, ShapeTensorList, sizes, dtype, output_kind(ctx))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
@@ -11,6 +12,7 @@ from fluidtool.ops.schema import INT, TensorMeta, longs, or_variable, required
 from fluidtool.ops.tensor.arguments import integers
 from fluidtool.ops.tensor.fill import concrete_shape, shape_meta
 from fluidtool.proto.enums import VarType
+from fluidtool.shapes import shape_text
 
 SEED_LIMIT = 2**31 - 1
 
@@ -82,18 +84,23 @@ def sampling_id(ctx: OpContext, X: Any, *, min: float, max: float, seed: int) ->
 
     A number drawn from [min, max) falls into one of the cumulated probabilities (Paddle 1.8.5 sampling_id_op.h).
     """
-    if X.ndim != 2 or X.shape[1] <= 0:
-        raise ctx.error(f"X must have the shape (rows, places), found {X.shape}")
-    if not min < max:
-        raise ctx.error(f"max must be above min, found [{min}, {max})")
+    _check_sampled(ctx, X.shape, min, max)
     drawn = ctx.generator(seed).uniform(min, max, len(X)).astype(X.dtype)
     beyond = (ctx.array(drawn)[:, None] - ctx.xp.cumsum(X, axis=1)) < 0
     last = X.shape[1] - 1
     return ctx.xp.where(beyond.any(axis=1), beyond.argmax(axis=1), last).astype("int64")
 
 
+def _check_sampled(ctx: OpContext | InferContext, shape: Sequence[int], min: float, max: float) -> None:
+    if len(shape) != 2 or shape[1] == 0:
+        raise ctx.error(f"X must have the shape (rows, places), found {shape_text(shape)}")
+    if not min < max:
+        raise ctx.error(f"max must be above min, found [{min}, {max})")
+
+
 @sampling_id.infer
-def _(ctx: InferContext, X: TensorMeta) -> TensorMeta:
+def _(ctx: InferContext, X: TensorMeta, *, min: float, max: float) -> TensorMeta:
+    _check_sampled(ctx, X.shape, min, max)
     return TensorMeta(X.shape[:1], ctx.declared_dtype("Out", VarType.INT64))
 
 

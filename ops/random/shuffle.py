@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -46,13 +47,7 @@ def random_crop(ctx: OpContext, *, shape: list[int]) -> Any:
     `shape` is for the last dimensions; those in front count the instances. SeedOut is the seed of the next run.
     """
     x = ctx.value("X").array
-    batch = x.ndim - len(shape)
-    if batch < 0:
-        raise ctx.error(f"shape {shape_text(shape)} has more dimensions than X of shape {shape_text(x.shape)}")
-    if not all(0 < size <= whole for size, whole in zip(shape, x.shape[batch:], strict=True)):
-        raise ctx.error(
-            f"shape {shape_text(shape)} must be positive and fit into {shape_text(x.shape[batch:])}, the last sizes of X"
-        )
+    batch = _instance_rank(ctx, x.shape, shape)
     generator, count = _generator(ctx), prod(x.shape[:batch])
     rows = x.reshape((count, *x.shape[batch:]))
     places: list[Any] = [ctx.xp.arange(count).reshape((count,) + (1,) * len(shape))]
@@ -64,12 +59,24 @@ def random_crop(ctx: OpContext, *, shape: list[int]) -> Any:
     return {"Out": out, "SeedOut": _next_seed(ctx, generator)}
 
 
+def _instance_rank(ctx: OpContext | InferContext, x: Sequence[int], shape: Sequence[int]) -> int:
+    """The number of dimensions that count the instances, those in front of the ones that are cropped."""
+    batch = len(x) - len(shape)
+    if batch < 0:
+        raise ctx.error(f"shape {shape_text(shape)} has more dimensions than X of shape {shape_text(x)}")
+    if not all(size > 0 and (size <= whole or whole < 0) for size, whole in zip(shape, x[batch:], strict=True)):
+        raise ctx.error(
+            f"shape {shape_text(shape)} must be positive and fit into {shape_text(x[batch:])}, the last sizes of X"
+        )
+    return batch
+
+
 @random_crop.infer
 def _(ctx: InferContext, *, shape: list[int]) -> dict[str, TensorMeta] | None:
     x = ctx.meta(ctx.op.input("X")[0])
     if x is None:
         return None
-    kept = x.shape[: x.rank - len(shape)]
+    kept = x.shape[: _instance_rank(ctx, x.shape, shape)]
     return {"Out": x.with_shape((*kept, *shape)), "SeedOut": TensorMeta((1,), VarType.INT64)}
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.multiply_adds import rows_multiply_adds
 from fluidtool.ops.registry import op
+from fluidtool.ops.rnn.activations import BY_NAME
 from fluidtool.ops.rnn.lstm_layer import (
     LstmRun,
     bias_gradient,
@@ -18,7 +19,7 @@ from fluidtool.ops.rnn.lstm_layer import (
     run_forward,
 )
 from fluidtool.ops.rnn.packing import pack_sequences
-from fluidtool.ops.schema import TensorMeta
+from fluidtool.ops.schema import TensorMeta, one_of
 
 
 @op(
@@ -28,9 +29,9 @@ from fluidtool.ops.schema import TensorMeta
     attrs={
         "use_peepholes": True,
         "is_reverse": False,
-        "gate_activation": "sigmoid",
-        "cell_activation": "tanh",
-        "candidate_activation": "tanh",
+        "gate_activation": one_of("sigmoid", *BY_NAME),
+        "cell_activation": one_of("tanh", *BY_NAME),
+        "candidate_activation": one_of("tanh", *BY_NAME),
     },
     lod="Input->Hidden Input->Cell",
     multiply_adds=rows_multiply_adds("Input", "Weight"),

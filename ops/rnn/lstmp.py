@@ -7,7 +7,7 @@ from typing import Any
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.multiply_adds import rows_multiply_adds
 from fluidtool.ops.registry import op
-from fluidtool.ops.rnn.activations import IDENTITY, Activation, activation
+from fluidtool.ops.rnn.activations import BY_NAME, IDENTITY, Activation, activation
 from fluidtool.ops.rnn.lstm_layer import (
     LstmRun,
     bias_gradient,
@@ -19,7 +19,7 @@ from fluidtool.ops.rnn.lstm_layer import (
     run_forward,
 )
 from fluidtool.ops.rnn.packing import pack_sequences
-from fluidtool.ops.schema import TensorMeta
+from fluidtool.ops.schema import TensorMeta, one_of
 from fluidtool.shapes import shape_text
 
 
@@ -48,10 +48,10 @@ def _projection_activation(ctx: OpContext, proj_activation: str, cell_activation
         "is_reverse": False,
         "cell_clip": 0.0,
         "proj_clip": 0.0,
-        "gate_activation": "sigmoid",
-        "cell_activation": "tanh",
-        "candidate_activation": "tanh",
-        "proj_activation": "tanh",
+        "gate_activation": one_of("sigmoid", *BY_NAME),
+        "cell_activation": one_of("tanh", *BY_NAME),
+        "candidate_activation": one_of("tanh", *BY_NAME),
+        "proj_activation": one_of("tanh", *BY_NAME),
     },
     lod="Input->Projection Input->Cell",
     multiply_adds=rows_multiply_adds("Input", "Weight", "ProjWeight"),

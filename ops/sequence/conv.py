@@ -8,15 +8,15 @@ from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.gradient import GradMakerContext, OpDescription
 from fluidtool.ops.multiply_adds import rows_multiply_adds
 from fluidtool.ops.registry import op
-from fluidtool.ops.schema import INT, TensorMeta, required
+from fluidtool.ops.schema import INT, TensorMeta, limited, required
 from fluidtool.ops.sequence.picking import row_sequences, single_level
 from fluidtool.ops.sequence.segments import scatter_sum
 
 ATTRS: dict[str, Any] = {
     "paddingTrainable": False,
-    "contextLength": required(INT),
+    "contextLength": limited(required(INT), 1),
     "contextStart": 0,
-    "contextStride": 1,
+    "contextStride": limited(1, 1, 1),
 }
 
 

@@ -39,7 +39,9 @@ def lod_reset(ctx: OpContext, X: Any, Y: Any, *, target_lod: list[int], append: 
 
 
 @lod_reset.infer
-def _(ctx: InferContext, X: TensorMeta, Y: TensorMeta | None, *, append: bool) -> TensorMeta:
+def _(ctx: InferContext, X: TensorMeta, Y: TensorMeta | None, *, target_lod: list[int], append: bool) -> TensorMeta:
+    if Y is None and len(target_lod) < 2:
+        raise ctx.error(f"the target LoD must have at least two offsets, found {target_lod}")
     if Y is not None:
         return X.with_lod_level(max(Y.lod_level, 1))
     return X.with_lod_level(X.lod_level + 1 if append else 1)

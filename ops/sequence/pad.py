@@ -9,7 +9,9 @@ from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import INT, TensorMeta, required
 from fluidtool.ops.sequence.picking import offsets_of, row_positions, row_sequences, single_level
+from fluidtool.ops.tensor.arguments import may_be_same
 from fluidtool.proto.enums import VarType
+from fluidtool.shapes import shape_text
 
 
 @op("sequence_pad", inputs="X PadValue", outputs="Out Length", attrs={"padded_length": -1})
@@ -42,6 +44,11 @@ def sequence_pad(ctx: OpContext, X: Any, PadValue: Any, *, padded_length: int) -
 def _(ctx: InferContext, X: TensorMeta, PadValue: TensorMeta, *, padded_length: int) -> dict[str, TensorMeta]:
     if X.rank < 2:
         raise ctx.error(f"X must have at least 2 dimensions, found shape {X.shape}")
+    if not (may_be_same(PadValue.shape, (1,)) or may_be_same(PadValue.shape, X.shape[1:])):
+        raise ctx.error(
+            f"PadValue must have one value or the shape of a row of X, {shape_text(X.shape[1:])}, "
+            f"found {shape_text(PadValue.shape)}"
+        )
     steps = 1 if padded_length == -1 else padded_length  # what Paddle writes for a length known only at run time
     out = TensorMeta((-1, steps, *X.shape[1:]), X.dtype)
     return {"Out": out, "Length": TensorMeta((-1,), VarType.INT64)}
@@ -66,6 +73,10 @@ def sequence_unpad(ctx: OpContext, X: Any, Length: Any) -> Any:
 def _(ctx: InferContext, X: TensorMeta, Length: TensorMeta) -> TensorMeta:
     if X.rank < 2:
         raise ctx.error(f"X must have at least 2 dimensions, found shape {X.shape}")
+    if not may_be_same(Length.shape, X.shape[:1]):
+        raise ctx.error(
+            f"Length must have one value for each of the {X.shape[0]} items of X, found shape {shape_text(Length.shape)}"
+        )
     return TensorMeta((-1, *(X.shape[2:] or (1,))), X.dtype, 1)
 
 
@@ -117,5 +128,7 @@ def sequence_mask(ctx: OpContext, X: Any, MaxLenTensor: Any, *, maxlen: int, out
 
 @sequence_mask.infer
 def _(ctx: InferContext, X: TensorMeta, MaxLenTensor: TensorMeta | None, *, maxlen: int, out_dtype: int) -> TensorMeta:
+    if maxlen == 0 and MaxLenTensor is None:
+        raise ctx.error("maxlen must be negative or at least 1, found 0")
     size = maxlen if maxlen > 0 and MaxLenTensor is None else -1
     return TensorMeta((*X.shape, size), VarType(out_dtype))

@@ -8,13 +8,13 @@ from typing import Any
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.gradient import GradMakerContext, OpDescription
 from fluidtool.ops.registry import op
-from fluidtool.ops.schema import TensorMeta
+from fluidtool.ops.schema import TensorMeta, one_of
 from fluidtool.ops.sequence.picking import row_sequences, sequence_offsets
 from fluidtool.ops.sequence.segments import segment_max, segment_sum
 from fluidtool.proto.enums import VarType
 
-ATTRS: dict[str, Any] = {"is_test": False, "pooltype": "AVERAGE", "pad_value": 0.0}
 POOL_TYPES = ("AVERAGE", "SUM", "SQRT", "LAST", "FIRST", "MAX")
+ATTRS: dict[str, Any] = {"is_test": False, "pooltype": one_of("AVERAGE", *POOL_TYPES), "pad_value": 0.0}
 
 
 @op("sequence_pool", inputs="X", outputs="Out MaxIndex~", attrs=ATTRS)

@@ -6,11 +6,17 @@ from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.registry import op
-from fluidtool.ops.schema import TensorMeta
+from fluidtool.ops.schema import TensorMeta, limited
 from fluidtool.ops.sequence.picking import row_positions, single_level
 
 
-@op("add_position_encoding", inputs="X", outputs="Out", attrs={"alpha": 1.0, "beta": 1.0}, lod="X")
+@op(
+    "add_position_encoding",
+    inputs="X",
+    outputs="Out",
+    attrs={"alpha": limited(1.0, 0.0), "beta": limited(1.0, 0.0)},
+    lod="X",
+)
 def add_position_encoding(ctx: OpContext, X: Any, *, alpha: float, beta: float) -> Any:
     """Out = alpha * X + beta * [sin(p / 10000^(k / (h - 1))), cos(…)], p the position, h half the features.
 

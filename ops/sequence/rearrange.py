@@ -10,7 +10,8 @@ from fluidtool.ops.gradient import GradMakerContext, OpDescription
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import INT, TensorMeta, required
 from fluidtool.ops.sequence.picking import offsets_of, ranges, sequence_offsets, single_level
-from fluidtool.shapes import shapes_text
+from fluidtool.ops.tensor.arguments import may_be_same
+from fluidtool.shapes import shape_text, shapes_text
 from fluidtool.tensor.lod import LoD
 
 
@@ -25,6 +26,10 @@ def sequence_concat(ctx: OpContext, X: list[Any]) -> Any:
 
 @sequence_concat.infer
 def _(ctx: InferContext, X: list[TensorMeta]) -> TensorMeta:
+    if len(X) < 2 or any(not may_be_same(meta.shape[1:], X[0].shape[1:]) for meta in X):
+        raise ctx.error(
+            f"X must be two or more tensors with rows of one shape, found {shapes_text(x.shape for x in X)}"
+        )
     sizes = [meta.shape[0] for meta in X]
     return X[0].with_shape((-1 if -1 in sizes else sum(sizes), *X[0].shape[1:]))
 
@@ -105,6 +110,8 @@ def sequence_reverse(ctx: OpContext, X: Any) -> Any:
 
 @sequence_reverse.infer
 def _(ctx: InferContext, X: TensorMeta) -> TensorMeta:
+    if X.rank < 2:
+        raise ctx.error(f"X must have at least two dimensions, found shape {shape_text(X.shape)}")
     return X
 
 

@@ -7,8 +7,9 @@ from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.registry import op
-from fluidtool.ops.schema import INT, INTS, TensorMeta, required
+from fluidtool.ops.schema import INT, INTS, TensorMeta, limited, required
 from fluidtool.ops.sequence.picking import offsets_of, ranges, row_sequences, sequence_offsets, single_level
+from fluidtool.shapes import shape_text
 
 
 @op("sequence_slice", inputs="X Offset Length", outputs="Out")
@@ -21,6 +22,11 @@ def sequence_slice(ctx: OpContext, X: Any, Offset: Any, Length: Any) -> Any:
 
 @sequence_slice.infer
 def _(ctx: InferContext, X: TensorMeta, Offset: TensorMeta, Length: TensorMeta) -> TensorMeta:
+    if Offset.rank != 2 or Length.rank != 2:
+        raise ctx.error(
+            f"Offset and Length must have the shape (sequences, 1), found {shape_text(Offset.shape)} "
+            f"and {shape_text(Length.shape)}"
+        )
     return X.with_lod_level(0)
 
 
@@ -102,6 +108,8 @@ def sequence_erase(ctx: OpContext, X: Any, *, tokens: list[int]) -> Any:
 
 @sequence_erase.infer
 def _(ctx: InferContext, X: TensorMeta) -> TensorMeta:
+    if X.rank != 2 or X.shape[1] not in (1, -1):
+        raise ctx.error(f"X must have the shape (rows, 1), found {shape_text(X.shape)}")
     return X
 
 
@@ -109,7 +117,7 @@ def _(ctx: InferContext, X: TensorMeta) -> TensorMeta:
     "sequence_enumerate",
     inputs="X",
     outputs="Out",
-    attrs={"win_size": required(INT), "pad_value": 0, "@ALL_KERNELS_MUST_COMPUTE_RUNTIME_SHAPE@": True},
+    attrs={"win_size": limited(required(INT), 2), "pad_value": 0, "@ALL_KERNELS_MUST_COMPUTE_RUNTIME_SHAPE@": True},
     lod="X",
 )
 def sequence_enumerate(ctx: OpContext, X: Any, *, win_size: int, pad_value: int) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.math.versions import later_attr
 from fluidtool.ops.registry import op
-from fluidtool.ops.schema import INT, TensorMeta, long, required
+from fluidtool.ops.schema import INT, TensorMeta, limited, long, required
 from fluidtool.ops.tensor.arguments import Context
 from fluidtool.shapes import shape_text
 
@@ -111,7 +111,7 @@ def _exchanged(X: Any, outer: int) -> Any:
     return X.reshape(n, outer, c // outer, h, w).transpose(0, 2, 1, 3, 4).reshape(n, c, h, w)
 
 
-@op("shuffle_channel", inputs="X", outputs="Out", attrs={"group": 1})
+@op("shuffle_channel", inputs="X", outputs="Out", attrs={"group": limited(1, 1)})
 def shuffle_channel(ctx: OpContext, X: Any, *, group: int) -> Any:
     """The channels of `group` groups taken in turn (Paddle 1.8.5 shuffle_channel_op.h)."""
     if X.ndim != 4:
@@ -124,6 +124,7 @@ def shuffle_channel(ctx: OpContext, X: Any, *, group: int) -> Any:
 def _(ctx: InferContext, X: TensorMeta, *, group: int) -> TensorMeta:
     if X.rank != 4:
         raise ctx.error(f"X must have four dimensions, found shape {shape_text(X.shape)}")
+    _divisible(ctx, X.shape[1], _positive(ctx, group, "group"), "the channels of X")
     return X.with_lod_level(0)
 
 

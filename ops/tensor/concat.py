@@ -222,17 +222,23 @@ def _unstacked_meta(ctx: InferContext, X: TensorMeta, axis: int, slot: str) -> l
     return [X.with_shape((*X.shape[:place], *X.shape[place + 1 :]))] * ctx.count(slot)
 
 
+def _check_count(ctx: Context, shape: Sequence[int], axis: int, num: int) -> None:
+    """Fail unless `num` may be the size of the axis; 0 stands for whatever that is."""
+    size = shape[axis_in(ctx, axis, len(shape))]
+    if num not in (size, 0) and not (size < 0 < num):
+        raise ctx.error(f"num must be the size {size} of axis {axis} of X, found {num}")
+
+
 @op("unstack", inputs="X", outputs="Y*", attrs={"axis": 0, "num": required(INT)})
 def unstack(ctx: OpContext, X: Any, *, axis: int, num: int) -> Any:
     """X split along `axis` of size `num`, which the parts do not have (Paddle 1.8.5 unstack_op.h)."""
-    size = X.shape[axis_in(ctx, axis, X.ndim)]
-    if num not in (size, 0):
-        raise ctx.error(f"num must be the size {size} of axis {axis} of X, found {num}")
+    _check_count(ctx, X.shape, axis, num)
     return {"Y": _unstacked(ctx, X, axis)}
 
 
 @unstack.infer
-def _(ctx: InferContext, X: TensorMeta, *, axis: int) -> dict[str, list[TensorMeta]]:
+def _(ctx: InferContext, X: TensorMeta, *, axis: int, num: int) -> dict[str, list[TensorMeta]]:
+    _check_count(ctx, X.shape, axis, num)
     return {"Y": [meta.with_lod_level(0) for meta in _unstacked_meta(ctx, X, axis, "Y")]}
 
 

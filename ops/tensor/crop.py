@@ -38,7 +38,10 @@ def crop(ctx: OpContext, X: Any, Y: Any, Offsets: Any, *, offsets: list[int], sh
 def _(
     ctx: InferContext, X: TensorMeta, Y: TensorMeta | None, Offsets: TensorMeta | None, *, shape: list[int]
 ) -> TensorMeta:
-    return X.with_shape(tuple(shape) if Y is None else Y.shape).with_lod_level(0)
+    sizes = tuple(shape) if Y is None else Y.shape
+    if len(sizes) != X.rank:
+        raise ctx.error(f"shape must hold one number per dimension of X, {X.rank}, found {shape_text(sizes)}")
+    return X.with_shape(sizes).with_lod_level(0)
 
 
 @crop.grad(inputs="X Offsets? Out@GRAD", outputs="X@GRAD")
@@ -98,7 +101,11 @@ def _(
     offsets: list[int],
     shape: list[int],
 ) -> TensorMeta:
-    sizes = inferred_integers(Shape, ShapeTensor, shape) or [-1] * X.rank
+    sizes = inferred_integers(Shape, ShapeTensor, shape)
+    if sizes is None:
+        sizes = [-1] * X.rank
+    if len(sizes) != X.rank:
+        raise ctx.error(f"shape must hold one number per dimension of X, {X.rank}, found {shape_text(sizes)}")
     known = Shape is None and not ShapeTensor and Offsets is None and not OffsetsTensor and len(offsets) == X.rank
     return meta_of_same_rows(X, _rest(X.shape, offsets, sizes) if known else [-1 if s == 0 else s for s in sizes])
 

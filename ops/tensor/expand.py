@@ -79,7 +79,8 @@ expand_grad.grad_maker(wired("expand", "X=X@GRAD@GRAD ExpandTimes expand_times_t
 
 
 def _times_as(ctx: Context, shape: Sequence[int], target: Sequence[int]) -> list[int]:
-    fits = len(shape) == len(target) and all(s > 0 and t % s == 0 for s, t in zip(shape, target, strict=True))
+    known = [(s, t) for s, t in zip(shape, target, strict=False) if min(s, t) >= 0]
+    fits = len(shape) == len(target) and all(s > 0 and t % s == 0 for s, t in known)
     if not fits:
         raise ctx.error(
             f"target_tensor of shape {shape_text(target)} must be a multiple of X of shape {shape_text(shape)} along every axis"
@@ -97,6 +98,7 @@ def expand_as(ctx: OpContext, X: Any, target_tensor: Any) -> Any:
 
 @expand_as.infer
 def _(ctx: InferContext, X: TensorMeta, target_tensor: TensorMeta) -> TensorMeta:
+    _times_as(ctx, X.shape, target_tensor.shape)
     return meta_of_same_rows(X, target_tensor.shape)
 
 

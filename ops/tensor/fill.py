@@ -17,9 +17,13 @@ from fluidtool.tensor import LoDTensor, LoDTensorArray, as_data_type
 
 def concrete_shape(ctx: OpContext, shape: list[int]) -> tuple[int, ...]:
     """The shape, when every size is known and not negative."""
+    _require_sizes(ctx, shape)
+    return allocatable(ctx, shape)
+
+
+def _require_sizes(ctx: Context, shape: Sequence[int]) -> None:
     if not all(size >= 0 for size in shape):
         raise ctx.error(f"shape must have no negative size, found {shape_text(shape)}")
-    return allocatable(ctx, shape)
 
 
 def height(sizes: tuple[int, ...], tensor: Any, tensors: list[Any]) -> int:
@@ -109,6 +113,8 @@ def _(
     dtype: int,
     shape: list[int],
 ) -> TensorMeta | None:
+    if ShapeTensor is None and not ShapeTensorList:
+        _require_sizes(ctx, shape)
     return shape_meta(ShapeTensor, ShapeTensorList, shape, dtype, output_kind(ctx))
 
 

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.math.versions import later_attr, saved_since
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta
-from fluidtool.ops.tensor.arguments import axis_in, in_range, lod_of_same_rows, meta_of_same_rows, number, same_dtype
+from fluidtool.ops.tensor.arguments import (
+    Context,
+    axis_in,
+    in_range,
+    lod_of_same_rows,
+    may_be_same,
+    meta_of_same_rows,
+    number,
+    same_dtype,
+)
 from fluidtool.ops.traits import Traits
 from fluidtool.proto.enums import VarType
 from fluidtool.shapes import shape_text
@@ -23,11 +33,16 @@ def _gather_axis(ctx: OpContext, rank: int) -> int:
     return axis_in(ctx, later_attr(ctx, "axis", 0), rank)
 
 
+def _is_column(ctx: Context, shape: Sequence[int], slot: str) -> bool:
+    """Whether a list of rows is (n, 1) rather than (n,); fails for anything else."""
+    column = len(shape) == 2 and shape[1] in (1, -1)
+    if not (len(shape) <= 1 or column):
+        raise ctx.error(f"{slot} must have the shape (n,) or (n, 1), found {shape_text(shape)}")
+    return column
+
+
 def _flat_index(ctx: OpContext, index: Any, slot: str) -> Any:
-    column = index.ndim == 2 and index.shape[1] == 1
-    if not (index.ndim <= 1 or column):
-        raise ctx.error(f"{slot} must have the shape (n,) or (n, 1), found {index.shape}")
-    return index.reshape(-1) if column else index
+    return index.reshape(-1) if _is_column(ctx, index.shape, slot) else index
 
 
 @op("gather", inputs="X Index", outputs="Out", attrs={"overwrite": True})
@@ -41,6 +56,7 @@ def gather(ctx: OpContext, X: Any, Index: Any) -> Any:
 @gather.infer
 def _(ctx: InferContext, X: TensorMeta, Index: TensorMeta) -> TensorMeta:
     axis = axis_in(ctx, later_attr(ctx, "axis", 0), X.rank)
+    _is_column(ctx, Index.shape, "Index")
     if ctx.op.input("Axis"):
         return X.with_shape((-1,) * X.rank).with_lod_level(0)
     return X.with_shape((*X.shape[:axis], *Index.shape[:1], *X.shape[axis + 1 :])).with_lod_level(0)
@@ -59,12 +75,17 @@ def gather_grad(ctx: OpContext, X: Any, Index: Any, Out_grad: Any, *, overwrite:
     return out
 
 
-def _nd_index(ctx: OpContext, index: Any, shape: tuple[int, ...]) -> tuple[Any, ...]:
-    depth = index.shape[-1] if index.ndim else 0
-    if index.ndim < 1:
+def _index_depth(ctx: Context, index: Sequence[int], shape: Sequence[int]) -> int:
+    """How many dimensions of a tensor of this shape the index vectors name."""
+    if len(index) < 1:
         raise ctx.error("Index must have at least one dimension")
-    if depth > len(shape):
-        raise ctx.error(f"the last size of Index is {depth}, but the tensor has the shape {shape_text(shape)}")
+    if index[-1] > len(shape):
+        raise ctx.error(f"the last size of Index is {index[-1]}, but the tensor has the shape {shape_text(shape)}")
+    return index[-1]
+
+
+def _nd_index(ctx: OpContext, index: Any, shape: tuple[int, ...]) -> tuple[Any, ...]:
+    depth = _index_depth(ctx, index.shape, shape)
     for i in range(depth):
         in_range(ctx, index[..., i], shape[i], f"Index[..., {i}]", f"the size of axis {i}")
     return tuple(index[..., i] for i in range(depth))
@@ -81,9 +102,7 @@ def gather_nd(ctx: OpContext, X: Any, Index: Any) -> Any:
 
 @gather_nd.infer
 def _(ctx: InferContext, X: TensorMeta, Index: TensorMeta) -> TensorMeta:
-    depth = Index.shape[-1]
-    if depth > X.rank:
-        raise ctx.error(f"the last size of Index is {depth}, but X has the shape {shape_text(X.shape)}")
+    depth = _index_depth(ctx, Index.shape, X.shape)
     return meta_of_same_rows(X, (*Index.shape[:-1], *X.shape[depth:]))
 
 
@@ -98,6 +117,15 @@ def gather_nd_grad(ctx: OpContext, X: Any, Index: Any, Out_grad: Any) -> Any:
     return out
 
 
+def _check_updates(ctx: Context, shape: Sequence[int], count: int, updates: Sequence[int]) -> None:
+    """Fail unless these may be the rows that `count` rows of a tensor of this shape are replaced by, or one for all."""
+    expected = (count, *shape[1:]) if len(updates) == len(shape) else tuple(shape[1:])
+    if not may_be_same(updates, expected):
+        raise ctx.error(
+            f"Updates must have the shape {shape_text(expected)}, a row of X per entry of Ids, found {shape_text(updates)}"
+        )
+
+
 @op("scatter", inputs="X Ids Updates", outputs="Out", attrs={"overwrite": True})
 def scatter(ctx: OpContext, X: Any, Ids: Any, Updates: Any, *, overwrite: bool) -> Any:
     """X with the rows Ids replaced by Updates; without `overwrite`, by the sums of their updates.
@@ -107,11 +135,7 @@ def scatter(ctx: OpContext, X: Any, Ids: Any, Updates: Any, *, overwrite: bool) 
     ids = _flat_index(ctx, Ids, "Ids").reshape(-1)
     in_range(ctx, ids, X.shape[0] if X.ndim else 0, "Ids", "the rows of X")
     same_dtype(ctx, X, [Updates], "X and Updates")
-    expected = (len(ids), *X.shape[1:]) if Updates.ndim == X.ndim else X.shape[1:]
-    if tuple(Updates.shape) != tuple(expected):
-        raise ctx.error(
-            f"Updates must have the shape {shape_text(expected)}, a row of X per entry of Ids, found {shape_text(Updates.shape)}"
-        )
+    _check_updates(ctx, X.shape, len(ids), Updates.shape)
     out = X.copy()
     if overwrite:
         ctx.replace_rows(out, ids, ctx.xp.broadcast_to(Updates, (len(ids), *X.shape[1:])))
@@ -123,6 +147,8 @@ def scatter(ctx: OpContext, X: Any, Ids: Any, Updates: Any, *, overwrite: bool) 
 
 @scatter.infer
 def _(ctx: InferContext, X: TensorMeta, Ids: TensorMeta, Updates: TensorMeta) -> TensorMeta:
+    _is_column(ctx, Ids.shape, "Ids")
+    _check_updates(ctx, X.shape, Ids.shape[0] if Ids.rank else 1, Updates.shape)
     return X.with_lod_level(0)
 
 
@@ -140,16 +166,22 @@ def scatter_grad(ctx: OpContext, Ids: Any, Updates: Any, Out_grad: Any) -> Any:
     return {"X@GRAD": dx, "Updates@GRAD": Out_grad[ids].reshape(Updates.shape)}
 
 
+def _check_nd_updates(ctx: Context, shape: Sequence[int], index: Sequence[int], updates: Sequence[int]) -> None:
+    """Fail unless these may be as many slices of a tensor of this shape as there are index vectors."""
+    depth = _index_depth(ctx, index, shape)
+    expected = (*index[:-1], *shape[depth:])
+    if depth >= 0 and not may_be_same(updates, expected):
+        raise ctx.error(
+            f"Updates must have the shape {shape_text(expected)} for X {shape_text(shape)} and Index {shape_text(index)}, "
+            f"found {shape_text(updates)}"
+        )
+
+
 @op("scatter_nd_add", inputs="X Index Updates", outputs="Out")
 def scatter_nd_add(ctx: OpContext, X: Any, Index: Any, Updates: Any) -> Any:
     """X plus Updates at the index vectors in the last dimension of Index (Paddle 1.8.5 scatter_nd_add_op.h)."""
     where = _nd_index(ctx, Index, X.shape)
-    expected = (*Index.shape[:-1], *X.shape[Index.shape[-1] :])
-    if tuple(Updates.shape) != expected:
-        raise ctx.error(
-            f"Updates must have the shape {shape_text(expected)} for X {shape_text(X.shape)} and Index {shape_text(Index.shape)}, "
-            f"found {shape_text(Updates.shape)}"
-        )
+    _check_nd_updates(ctx, X.shape, Index.shape, Updates.shape)
     same_dtype(ctx, X, [Updates], "X and Updates")
     ctx.set_lod("Out", ctx.lod("X"))
     if not where:
@@ -161,6 +193,7 @@ def scatter_nd_add(ctx: OpContext, X: Any, Index: Any, Updates: Any) -> Any:
 
 @scatter_nd_add.infer
 def _(ctx: InferContext, X: TensorMeta, Index: TensorMeta, Updates: TensorMeta) -> TensorMeta:
+    _check_nd_updates(ctx, X.shape, Index.shape, Updates.shape)
     return X
 
 

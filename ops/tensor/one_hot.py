@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
+from fluidtool.ops.math.versions import saved_since
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import INT, TensorMeta, required
 from fluidtool.ops.tensor.arguments import number
@@ -79,4 +80,6 @@ def shard_index(ctx: OpContext, X: Any, *, index_num: int, nshards: int, shard_i
 
 @shard_index.infer
 def _(ctx: InferContext, X: TensorMeta) -> TensorMeta:
+    if X.rank < 2 and not saved_since(ctx, 2, 0):
+        raise ctx.error(f"X must have at least two dimensions, found shape {shape_text(X.shape)}")
     return X

@@ -84,12 +84,17 @@ def _rolled(ctx: OpContext, X: Any, shifts: list[int], dims: list[int], sign: in
     if ctx.has("ShiftsTensor"):
         shifts = numbers(ctx, ctx.value("ShiftsTensor").array)
     axes = later_attr(ctx, "axis", dims)
-    if not axes and len(shifts) == 1:
+    places = _rolled_axes(ctx, X.ndim, shifts, axes)
+    if not axes:
         return ctx.xp.roll(X, sign * shifts[0])
-    if len(axes) != len(shifts):
-        raise ctx.error(f"dims {list(axes)} and shifts {list(shifts)} must be of one length")
-    places = [axis_in(ctx, axis, X.ndim, "every axis of dims") for axis in axes]
     return ctx.xp.roll(X, tuple(sign * shift for shift in shifts), axis=tuple(places))
+
+
+def _rolled_axes(ctx: Context, rank: int, shifts: list[int], axes: list[int]) -> list[int]:
+    """The axes counted from the front; none at all: the flat tensor is rolled. Fails unless each has a shift."""
+    if len(axes) != len(shifts) and not (not axes and len(shifts) == 1):
+        raise ctx.error(f"dims {list(axes)} and shifts {list(shifts)} must be of one length")
+    return [axis_in(ctx, axis, rank, "every axis of dims") for axis in axes]
 
 
 @op("roll", inputs="X", outputs="Out", attrs={"shifts": longs(), "dims": longs()}, lod="X")
@@ -103,7 +108,9 @@ def roll(ctx: OpContext, X: Any, *, shifts: list[int], dims: list[int]) -> Any:
 
 
 @roll.infer
-def _(ctx: InferContext, X: TensorMeta) -> TensorMeta:
+def _(ctx: InferContext, X: TensorMeta, *, shifts: list[int], dims: list[int]) -> TensorMeta:
+    if not ctx.op.input("ShiftsTensor"):
+        _rolled_axes(ctx, X.rank, shifts, later_attr(ctx, "axis", dims))
     return X
 
 

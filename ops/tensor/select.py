@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
@@ -9,22 +10,28 @@ from fluidtool.ops.gradient import GradMakerContext, OpDescription
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta
 from fluidtool.ops.tensor.arguments import (
+    Context,
     axis_in,
     in_range,
     index_grid,
     lod_of_same_rows,
+    may_be_same,
     meta_of_same_rows,
     same_dtype,
 )
 from fluidtool.ops.traits import Traits
-from fluidtool.shapes import shapes_text
+from fluidtool.shapes import shape_text, shapes_text
+
+
+def _check_vector(ctx: Context, index: Sequence[int]) -> None:
+    column = len(index) == 2 and index[1] in (1, -1)
+    if not (len(index) == 1 or column):
+        raise ctx.error(f"Index must have the shape (n,), found {shape_text(index)}")
 
 
 def _select_where(ctx: OpContext, Index: Any, shape: tuple[int, ...], dim: int) -> tuple[Any, ...]:
     axis = axis_in(ctx, dim, len(shape), "dim")
-    column = Index.ndim == 2 and Index.shape[1] == 1
-    if not (Index.ndim == 1 or column):
-        raise ctx.error(f"Index must have the shape (n,), found {Index.shape}")
+    _check_vector(ctx, Index.shape)
     in_range(ctx, Index, shape[axis], "Index", f"the size of axis {axis} of X")
     return (*(slice(None),) * axis, Index.reshape(-1))
 
@@ -40,6 +47,7 @@ def index_select(ctx: OpContext, X: Any, Index: Any, *, dim: int) -> Any:
 @index_select.infer
 def _(ctx: InferContext, X: TensorMeta, Index: TensorMeta, *, dim: int) -> TensorMeta:
     axis = axis_in(ctx, dim, X.rank, "dim")
+    _check_vector(ctx, Index.shape)
     return meta_of_same_rows(X, (*X.shape[:axis], Index.shape[0], *X.shape[axis + 1 :]))
 
 
@@ -51,10 +59,16 @@ def index_select_grad(ctx: OpContext, X: Any, Index: Any, Out_grad: Any, *, dim:
     return out
 
 
-def _sampled(ctx: OpContext, X: Any, Index: Any) -> tuple[Any, ...]:
-    fits = X.ndim == Index.ndim == 2 and len(X) == len(Index)
+def _check_matrices(ctx: Context, x: Sequence[int], index: Sequence[int]) -> None:
+    fits = len(x) == len(index) == 2 and may_be_same(x[:1], index[:1])
     if not fits:
-        raise ctx.error(f"X and Index must be matrices with the same number of rows, found {X.shape} and {Index.shape}")
+        raise ctx.error(
+            f"X and Index must be matrices with the same number of rows, found {shape_text(x)} and {shape_text(index)}"
+        )
+
+
+def _sampled(ctx: OpContext, X: Any, Index: Any) -> tuple[Any, ...]:
+    _check_matrices(ctx, X.shape, Index.shape)
     in_range(ctx, Index, X.shape[1], "Index", "the row length of X")
     return index_grid(ctx, Index.shape, 1, Index)
 
@@ -67,6 +81,7 @@ def index_sample(ctx: OpContext, X: Any, Index: Any) -> Any:
 
 @index_sample.infer
 def _(ctx: InferContext, X: TensorMeta, Index: TensorMeta) -> TensorMeta:
+    _check_matrices(ctx, X.shape, Index.shape)
     return X.with_shape(Index.shape).with_lod_level(0)
 
 
@@ -86,13 +101,18 @@ def _chosen(ctx: OpContext, Ids: Any, count: int, rows: int) -> Any:
     return ids
 
 
+def _check_candidates(ctx: Context, shapes: list[Sequence[int]]) -> None:
+    """Fail unless there are tensors, which may be of one shape."""
+    if not shapes:
+        raise ctx.error("X must have at least one tensor")
+    if not all(may_be_same(shape, shapes[0]) for shape in shapes):
+        raise ctx.error(f"the tensors of X must have one shape, found {shapes_text(shapes)}")
+
+
 @op("multiplex", inputs="Ids X*", outputs="Out")
 def multiplex(ctx: OpContext, Ids: Any, X: list[Any]) -> Any:
     """Row i of the tensor X[Ids[i]], for every i (Paddle 1.8.5 multiplex_op.h)."""
-    if not X:
-        raise ctx.error("X must have at least one tensor")
-    if len({tuple(x.shape) for x in X}) != 1:
-        raise ctx.error(f"the tensors of X must have one shape, found {shapes_text(x.shape for x in X)}")
+    _check_candidates(ctx, [x.shape for x in X])
     same_dtype(ctx, X[0], X, "the tensors of X")
     ids = _chosen(ctx, Ids, len(X), len(X[0]))
     return ctx.xp.stack(X)[ids, ctx.xp.arange(len(ids))]
@@ -100,7 +120,10 @@ def multiplex(ctx: OpContext, Ids: Any, X: list[Any]) -> Any:
 
 @multiplex.infer
 def _(ctx: InferContext, Ids: TensorMeta, X: list[TensorMeta]) -> TensorMeta | None:
-    return X[0].with_lod_level(0) if X else None
+    _check_candidates(ctx, [x.shape for x in X])
+    if not may_be_same(Ids.shape, (X[0].shape[0] if X[0].rank else 1, 1)):
+        raise ctx.error(f"Ids must have the shape (rows of X, 1), found {shape_text(Ids.shape)}")
+    return X[0].with_lod_level(0)
 
 
 @op("multiplex_grad", inputs="Ids Out@GRAD", outputs="X@GRAD*")

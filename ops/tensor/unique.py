@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
@@ -10,6 +11,7 @@ from fluidtool.ops.registry import op
 from fluidtool.ops.schema import INT, TensorMeta, ints, required
 from fluidtool.ops.tensor.arguments import Context, axis_in
 from fluidtool.proto.enums import VarType
+from fluidtool.shapes import shape_text
 
 
 def _in_order_of_appearance(ctx: OpContext, X: Any) -> tuple[Any, Any, Any]:
@@ -29,9 +31,13 @@ def _index_dtype(ctx: Context, dtype: int) -> VarType:
     return VarType(dtype)
 
 
+def _check_vector(ctx: Context, shape: Sequence[int]) -> None:
+    if len(shape) != 1:
+        raise ctx.error(f"X must have one dimension, found shape {shape_text(shape)}")
+
+
 def _vector(ctx: OpContext, X: Any) -> Any:
-    if X.ndim != 1:
-        raise ctx.error(f"X must have one dimension, found shape {X.shape}")
+    _check_vector(ctx, X.shape)
     if X.size <= 0:
         raise ctx.error("X is empty")
     return X
@@ -72,6 +78,7 @@ def _sorted_unique(ctx: OpContext, X: Any, dtype: VarType) -> dict[str, Any]:
 def _(ctx: InferContext, X: TensorMeta, *, dtype: int) -> dict[str, TensorMeta]:
     index = _index_dtype(ctx, dtype)
     if not later_attr(ctx, "is_sorted", False):
+        _check_vector(ctx, X.shape)
         return {"Out": X.with_shape((-1,)).with_lod_level(0), "Index": TensorMeta(X.shape, index)}
     return _unique_meta(ctx, X, index)
 
