@@ -121,7 +121,7 @@ class Runtime:
     def generator(self, seed: int) -> np.random.Generator:
         """A repeatable generator for seed != 0, else the generator of the run."""
         if seed:
-            return np.random.default_rng(seed)
+            return np.random.default_rng(seed % 2**64)  # negative ones are seeds as well
         assert self._generator is not None
         return self._generator()
 
