@@ -157,6 +157,12 @@ class WrongKindError(ArgumentTypeError, ValueError):
     code = "FT231"
 
 
+class UnusableArgumentError(WrongKindError, AttributeError, IndexError):
+    """An argument that Python cannot compute with, where Paddle's code raises whatever Python raises."""
+
+    code = "FT232"
+
+
 class LoDError(UsageError):
     """Level-of-detail offsets or lengths that are not a valid LoD for the tensor."""
 
@@ -345,6 +351,12 @@ class DeviceError(FluidError, RuntimeError):
 
     code = "FT700"
     exit_code = EXIT_USAGE
+
+
+class AssertedDeviceError(DeviceError, AssertionError):
+    """The requested place does not exist, where Paddle's code asserts."""
+
+    code = "FT701"
 
 
 class OutOfMemoryError(FluidError, MemoryError):

@@ -63,6 +63,10 @@ ERRORS = {
         "A Python argument of a wrong type, where some of Paddle's code raises a TypeError and some a ValueError.",
         "The message names the types that are accepted.",
     ),
+    "FT232": Explanation(
+        "A layer of a script got an argument that it cannot compute with: None for a number, text for a list.",
+        "The message shows all arguments that the layer got; `help` of the layer says what each must be.",
+    ),
     "FT240": Explanation(
         "Level-of-detail offsets or lengths that do not fit the tensor.",
         "The lengths of each level must add up to the number of entries of the next, those of the last to the"
@@ -158,6 +162,10 @@ ERRORS = {
     "FT700": Explanation(
         "The requested device does not exist on this machine.",
         "`fluidtool version --verbose` lists the devices.",
+    ),
+    "FT701": Explanation(
+        "A script asks for places of GPUs on a machine that has none.",
+        "`fluidtool exec --device cpu` uses the CPU in their place.",
     ),
     "FT710": Explanation(
         "The request does not fit into the memory of this machine.",

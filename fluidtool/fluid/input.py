@@ -11,15 +11,18 @@ from typing import Any
 from fluidtool.fluid.checks import check_dtype, check_type, check_variable_and_dtype, declared_sizes
 from fluidtool.fluid.layer_helper import LayerHelper
 from fluidtool.fluid.layers.building import FLOATS, append_simple
+from fluidtool.fluid.layers.unusable import explained
 from fluidtool.ir import Variable
 from fluidtool.proto.enums import VarType
 
 
+@explained("fluidtool.fluid")
 def data(name: str, shape: Sequence[int | None], dtype: Any = "float32", lod_level: int = 0) -> Variable:
     """An input variable of block 0; -1 or None is a size that depends on the feed."""
     helper = LayerHelper("data", name=name)
     check_type(name, "name", (bytes, str), "data")
     check_type(shape, "shape", (list, tuple), "data")
+    check_type(lod_level, "lod_level", int, "data")
     return helper.create_global_variable(
         name=name,
         shape=declared_sizes(shape, "data"),
@@ -32,6 +35,7 @@ def data(name: str, shape: Sequence[int | None], dtype: Any = "float32", lod_lev
     )
 
 
+@explained("fluidtool.fluid")
 def one_hot(input: Variable, depth: int | Variable, allow_out_of_range: bool = False) -> Variable:
     """For ids of any shape [...], rows [..., depth]: 1 at the id, else 0; allow_out_of_range: zeros beyond depth."""
     helper = LayerHelper("one_hot_v2")
@@ -45,6 +49,7 @@ def one_hot(input: Variable, depth: int | Variable, allow_out_of_range: bool = F
     return append_simple(helper, "one_hot_v2", inputs, attrs, dtype="float32")
 
 
+@explained("fluidtool.fluid")
 def embedding(
     input: Variable,
     size: Sequence[int],

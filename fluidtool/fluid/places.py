@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from fluidtool.errors import ArgumentTypeError, DeviceError, UsageError
+from fluidtool.errors import ArgumentTypeError, AssertedDeviceError, UsageError
 from fluidtool.tensor import CPUPlace, CUDAPinnedPlace, CUDAPlace, Place
 
 
@@ -52,13 +52,13 @@ def cpu_places(device_count: int | None = None) -> list[CPUPlace]:
 
 
 def cuda_pinned_places(device_count: int | None = None) -> list[CUDAPinnedPlace]:
-    """This many CUDAPinnedPlaces; None: the environment variable CPU_NUM. Raises DeviceError without a GPU."""
+    """This many CUDAPinnedPlaces; None: the environment variable CPU_NUM. Raises AssertedDeviceError without a GPU."""
     _require_cuda()
     return [CUDAPinnedPlace()] * (cpu_count() if device_count is None else device_count)
 
 
 def cuda_places(device_ids: int | Sequence[int] | None = None) -> list[CUDAPlace]:
-    """A CUDAPlace per number; None: FLAGS_selected_gpus, else all. Raises DeviceError without a GPU."""
+    """A CUDAPlace per number; None: FLAGS_selected_gpus, else all. Raises AssertedDeviceError without a GPU."""
     count = _require_cuda()
     if device_ids is None:
         selected = os.environ.get("FLAGS_selected_gpus")  # noqa: SIM112 (the name that Paddle reads)
@@ -86,5 +86,7 @@ def is_compiled_with_cuda() -> bool:
 def _require_cuda() -> int:
     count = cuda_device_count()
     if not count:
-        raise DeviceError("Not compiled with CUDA: there is no GPU here, or cupy is not installed; use cpu_places()")
+        raise AssertedDeviceError(
+            "Not compiled with CUDA: there is no GPU here, or cupy is not installed; use cpu_places()"
+        )
     return count

@@ -1,5 +1,7 @@
 """`fluid.layers`: functions that append operators to the default main program (Paddle 1.8.5)."""
 
+from inspect import isfunction
+
 from fluidtool.fluid.layers.arithmetic import (
     addcmul,
     addmm,
@@ -425,6 +427,7 @@ from fluidtool.fluid.layers.structured import (
     similarity_focus,
     warpctc,
 )
+from fluidtool.fluid.layers.unusable import explained
 from fluidtool.fluid.layers.vision import (
     affine_grid,
     grid_sampler,
@@ -796,5 +799,29 @@ __all__ = [
     "zeros",
     "zeros_like",
 ]
+
+_CALL_FUNCTIONS = frozenset(  # that scripts pass or get, whose errors are their own
+    {
+        "autodoc",
+        "case",
+        "cond",
+        "deprecated",
+        "dynamic_decode",
+        "generate_activation_fn",
+        "generate_layer_fn",
+        "py_func",
+        "rnn",
+        "switch_case",
+        "templatedoc",
+        "while_loop",
+    }
+)
+globals().update(
+    {
+        name: explained(__name__)(value)
+        for name, value in list(globals().items())
+        if isfunction(value) and name in __all__ and name not in _CALL_FUNCTIONS
+    }
+)
 
 __getattr__ = refuse_other_names("paddle.fluid.layers", __all__)
