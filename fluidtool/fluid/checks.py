@@ -6,15 +6,18 @@ from collections.abc import Collection, Sequence
 from operator import index
 from typing import Any
 
-from fluidtool.errors import ArgumentTypeError, AssertedError, WrongKindError
+from fluidtool.errors import ArgumentTypeError, AssertedError, UsageError, WrongKindError
 from fluidtool.ir import Variable
 from fluidtool.ir.variable import data_type, data_type_name
+from fluidtool.proto.enums import VarType
 
 DATA_TYPES = ("bool", "float16", "uint16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8")
 
 
 def convert_dtype(dtype: Any) -> str:
-    """'float32' from any spelling of a data type."""
+    """'float32' from any spelling of a data type; raises WrongKindError for plain numbers."""
+    if isinstance(dtype, int) and not isinstance(dtype, VarType):
+        raise WrongKindError(f"dtype must be any of {list(DATA_TYPES)}, found {dtype!r}")
     return data_type_name(data_type(dtype))
 
 
@@ -31,6 +34,13 @@ def check_given(**arguments: object) -> None:
     for name, value in arguments.items():
         if value is None:
             raise AssertedError(f"{name} must be given, found None")
+
+
+def check_set(**arguments: object) -> None:
+    """Raise UsageError (a ValueError) if one of these arguments is None."""
+    for name, value in arguments.items():
+        if value is None:
+            raise UsageError(f"{name} is not set, found None")
 
 
 def declared_sizes(shape: Sequence[int | None], op_name: str) -> list[int]:

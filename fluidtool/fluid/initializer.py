@@ -103,10 +103,11 @@ class UniformInitializer(Initializer):
 
     def __post_init__(self) -> None:
         check_given(low=self.low, high=self.high, seed=self.seed)
+        check_given(diag_num=self.diag_num, diag_step=self.diag_step, diag_val=self.diag_val)
         if self.high < self.low:
             raise AssertedError(f"UniformInitializer needs low <= high, found {self.low} and {self.high}")
         if (self.diag_num > 0) != (self.diag_step > 0):
-            raise UsageError("UniformInitializer needs diag_num and diag_step together")
+            raise AssertedError("UniformInitializer needs diag_num and diag_step together")
 
     def __call__(self, var: Variable, block: Block) -> Operator:
         self.seed = self.seed or block.program.random_seed

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from operator import index
 from typing import Any
 
-from fluidtool.errors import ArgumentTypeError, UsageError
+from fluidtool.errors import ArgumentTypeError, UsageError, WrongKindError
 from fluidtool.fluid.checks import check_type
 from fluidtool.fluid.framework import default_main_program, default_startup_program
 from fluidtool.fluid.initializer import Constant, Initializer, Xavier
@@ -111,16 +112,24 @@ class LayerHelper:
         attr = ParamAttr.to_attr(attr)
         if not attr:
             return None
-        attr, dtype = attr.copy(), data_type(dtype)
+        attr, dtype, sizes = attr.copy(), data_type(dtype), self._sizes(shape)
         if attr.name is None:
             attr.name = unique_name.generate(f"{self.name}.{'b' if is_bias else 'w'}")
         if attr.initializer is None:
             attr.initializer = default_initializer or self._default_initializer(dtype, is_bias)
         if isinstance(attr, WeightNormParamAttr):
-            return create_weight_norm(self.main_program, self.startup_program, self.name, attr, list(shape), dtype)
-        fields = {"shape": list(shape), "dtype": dtype, "type": type, **attr.to_kwargs()}
+            return create_weight_norm(self.main_program, self.startup_program, self.name, attr, sizes, dtype)
+        fields = {"shape": sizes, "dtype": dtype, "type": type, **attr.to_kwargs()}
         self.startup_program.global_block().create_parameter(**fields, initializer=attr.initializer)
         return self.main_program.global_block().create_parameter(**fields)
+
+    def _sizes(self, shape: Sequence[int]) -> list[int]:
+        try:
+            return [index(size) for size in shape]
+        except TypeError:
+            raise WrongKindError(
+                f"{self.layer_type}: the shape of a parameter must have whole numbers, found {shape!r}"
+            ) from None
 
     def _default_initializer(self, dtype: VarType, is_bias: bool) -> Initializer:
         if dtype not in FLOATING:

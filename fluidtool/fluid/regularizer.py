@@ -43,7 +43,7 @@ class L2DecayRegularizer(WeightDecayRegularizer):
     def __call__(self, param: Variable, grad: Variable, block: Block) -> Variable:
         decay = _temporary(block, param)
         block.append_op(
-            type="scale", inputs={"X": param}, outputs={"Out": decay}, attrs={"scale": float(self.regularization_coeff)}
+            type="scale", inputs={"X": param}, outputs={"Out": decay}, attrs={"scale": self.regularization_coeff}
         )
         return decay
 
@@ -64,7 +64,7 @@ class L1DecayRegularizer(WeightDecayRegularizer):
         decay = _temporary(block, param)
         block.append_op(type="sign", inputs={"X": param}, outputs={"Out": decay})
         block.append_op(
-            type="scale", inputs={"X": decay}, outputs={"Out": decay}, attrs={"scale": float(self.regularization_coeff)}
+            type="scale", inputs={"X": decay}, outputs={"Out": decay}, attrs={"scale": self.regularization_coeff}
         )
         return decay
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fluidtool.errors import ArgumentTypeError, AssertedLoDError
+from fluidtool.errors import ArgumentTypeError, AssertedError, AssertedLoDError
 from fluidtool.tensor.lod import lengths_to_offsets, lod_fault
 from fluidtool.tensor.lod_tensor import LoDTensor
 from fluidtool.tensor.place import Place
@@ -48,7 +48,7 @@ def create_random_int_lodtensor(
 ) -> LoDTensor:
     """A LoDTensor of random integers from low to high inclusive (int64); rows as many as the lengths add up to."""
     if not isinstance(base_shape, (list, tuple)):
-        raise ArgumentTypeError("base_shape should be a list")
+        raise AssertedError("base_shape should be a list")
     shape = [sum(recursive_seq_lens[-1]), *base_shape]
     data = np.random.randint(low, high + 1, shape).astype("int64")  # so numpy.random.seed decides, as in Paddle
     return create_lod_tensor(data, recursive_seq_lens, place)

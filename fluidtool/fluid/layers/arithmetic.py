@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from fluidtool.errors import ArgumentTypeError, AssertedError, UsageError
-from fluidtool.fluid.checks import check_dtype, check_type, check_variable_and_dtype, convert_dtype
+from fluidtool.fluid.checks import check_dtype, check_given, check_type, check_variable_and_dtype, convert_dtype
 from fluidtool.fluid.layer_helper import LayerHelper
 from fluidtool.fluid.layers.building import FLOATS, append_simple
 from fluidtool.fluid.layers.creation import assign
@@ -29,6 +29,7 @@ class Elementwise(Protocol):
 def _elementwise(op_type: str, formula: str) -> Elementwise:
     def layer(x: Variable, y: Variable, axis: int = -1, act: str | None = None, name: str | None = None) -> Variable:
         helper = LayerHelper(op_type, act=act, name=name)
+        check_given(x=x, y=y)
         check_variable_and_dtype(x, "x", (*FLOATS, "int32", "int64"), op_type)
         check_variable_and_dtype(y, "y", (*FLOATS, "int32", "int64"), op_type)
         attrs = {"axis": axis, "use_mkldnn": False}
@@ -280,6 +281,7 @@ def addcmul(
 
 def dot(x: Variable, y: Variable, name: str | None = None) -> Variable:
     """Scalar products of the rows of x and y."""
+    check_given(x=x, y=y)
     check_variable_and_dtype(x, "x", ORDERED, "dot")
     check_variable_and_dtype(y, "y", ORDERED, "dot")
     helper = LayerHelper("dot", name=name)

@@ -11,7 +11,13 @@ from fluidtool.fluid.checks import check_type, check_variable_and_dtype
 from fluidtool.fluid.initializer import Normal
 from fluidtool.fluid.layer_helper import LayerHelper
 from fluidtool.fluid.layers.building import FLOATS, append_simple
-from fluidtool.fluid.layers.windows import check_cudnn, check_format, per_dimension, read_padding
+from fluidtool.fluid.layers.windows import (
+    check_cudnn,
+    check_format,
+    height_and_width,
+    per_dimension,
+    read_padding,
+)
 from fluidtool.ir import Variable
 from fluidtool.records import dataclass
 from fluidtool.shapes import shape_text
@@ -304,14 +310,14 @@ def unfold(
     check_variable_and_dtype(x, "x", ("float32", "float64"), "unfold")
     if len(x.shape) != 4:
         raise AssertedError(f"input should be the format of [N, C, H, W], found {shape_text(x.shape)}")
-    sides = [paddings] * 4 if isinstance(paddings, int) else list(paddings) * (2 if len(paddings) == 2 else 1)
-    if len(sides) != 4:
-        raise UsageError("paddings should either be an integer or a list of 2 or 4 integers")
+    sides = [paddings] * 4 if isinstance(paddings, int) else paddings
+    if not (isinstance(sides, list) and len(sides) in (2, 4)):
+        raise UsageError(f"paddings should either be an integer or a list of 2 or 4 integers, found {paddings!r}")
     attrs = {
-        "kernel_sizes": per_dimension(kernel_sizes, 2, "kernel_sizes"),
-        "strides": per_dimension(strides, 2, "strides"),
-        "paddings": sides,
-        "dilations": per_dimension(dilations, 2, "dilations"),
+        "kernel_sizes": height_and_width(kernel_sizes, "kernel_sizes"),
+        "strides": height_and_width(strides, "strides"),
+        "paddings": sides * (4 // len(sides)),
+        "dilations": height_and_width(dilations, "dilations"),
     }
     return append_simple(helper, "unfold", {"X": x}, attrs, dtype=x.dtype, slot="Y")
 
@@ -329,8 +335,8 @@ def im2sequence(
     check_variable_and_dtype(input, "input", ("float32",), "im2sequence")
     sides = [padding] * 2 if isinstance(padding, int) else list(padding)
     attrs = {
-        "kernels": per_dimension(filter_size, 2, "filter_size"),
-        "strides": per_dimension(stride, 2, "stride"),
+        "kernels": [filter_size] * 2 if isinstance(filter_size, int) else filter_size,
+        "strides": [stride] * 2 if isinstance(stride, int) else stride,
         "paddings": sides * 2 if len(sides) == 2 else sides,
     }
     inputs = {"X": input}

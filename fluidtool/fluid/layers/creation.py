@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fluidtool.errors import ArgumentTypeError, UsageError
+from fluidtool.errors import ArgumentTypeError, AssertedError, UsageError
 from fluidtool.fluid.checks import check_dtype, check_type, check_variable_and_dtype, convert_dtype
 from fluidtool.fluid.framework import device_guard
 from fluidtool.fluid.initializer import Constant, Initializer
@@ -89,7 +89,7 @@ def shape_inputs(
         inputs["ShapeTensor"] = cast(shape, "int32") if shape.dtype == VarType.INT64 else shape
         return
     if len(shape) == 0:
-        raise UsageError(f"The size of 'shape' in{op_type} can't be zero, but received 0.")
+        raise AssertedError(f"The size of 'shape' in{op_type} can't be zero, but received 0.")
     attrs["shape"] = [-1 if isinstance(size, Variable) else int(size) for size in shape]
     if any(isinstance(size, Variable) for size in shape):
         inputs["ShapeTensorList"] = [_size_tensor(size, index, op_type) for index, size in enumerate(shape)]
@@ -172,7 +172,7 @@ def _full_checked(shape: Sequence[int], dtype: Any, value: float, force_cpu: boo
     check_type(shape, "shape", (list, tuple), op_name)
     check_dtype(dtype, "create data type", NUMBERS, op_name)
     if op_name == "ones" and math.prod(shape) <= 0:
-        raise UsageError(f"The shape is invalid: {shape!r}.")
+        raise AssertedError(f"The shape is invalid: {shape!r}.")
     return fill_constant(shape, dtype, value, force_cpu)
 
 

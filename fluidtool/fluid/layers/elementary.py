@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fluidtool.errors import AssertedError, UsageError
+from fluidtool.errors import AssertedError, UsageError, WrongKindError
 from fluidtool.fluid.checks import check_dtype, check_type, check_variable_and_dtype
 from fluidtool.fluid.initializer import Constant
 from fluidtool.fluid.layer_helper import LayerHelper
@@ -64,15 +64,21 @@ def log1p(x: Variable, out: Variable | None = None, name: str | None = None) -> 
     return append_simple(LayerHelper("log1p", name=name), "log1p", {"X": x}, dtype=x.dtype, out=out)
 
 
+def _require_variable(x: object, op_type: str) -> None:
+    """Raise WrongKindError for anything else, as functions made by `generate_layer_fn` do."""
+    if not isinstance(x, Variable):
+        raise WrongKindError(f"input of {op_type} must be variable, found {type(x).__name__}")
+
+
 def erf(x: Variable) -> Variable:
     """The error function."""
-    check_type(x, "x", Variable, "erf")
+    _require_variable(x, "erf")
     return append_simple(LayerHelper("erf"), "erf", {"X": x}, dtype=x.dtype)
 
 
 def gelu(x: Variable, approximate: bool = False) -> Variable:
     """x * P(X <= x) for a standard normal X; approximate: by tanh (Hendrycks and Gimpel 2016)."""
-    check_type(x, "x", Variable, "gelu")
+    _require_variable(x, "gelu")
     return append_simple(LayerHelper("gelu"), "gelu", {"X": x}, {"approximate": approximate}, dtype=x.dtype)
 
 
@@ -220,7 +226,7 @@ def prelu(x: Variable, mode: str, param_attr: Any = None, name: str | None = Non
     shape = [1]
     if mode == "channel":
         if len(x.shape) < 2:
-            raise UsageError(
+            raise AssertedError(
                 "The size of input shape should be equal or larger than 2 in prelu() when mode is 'channel'"
             )
         shape = [1, x.shape[1], 1, 1]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fluidtool.errors import ArgumentTypeError, AssertedError, UsageError
-from fluidtool.fluid.checks import check_dtype, check_type, check_variable_and_dtype
+from fluidtool.fluid.checks import check_dtype, check_given, check_type, check_variable_and_dtype
 from fluidtool.fluid.initializer import Constant
 from fluidtool.fluid.layer_helper import LayerHelper
 from fluidtool.fluid.layers.building import append_simple
@@ -182,7 +182,7 @@ def flip(input: Variable, dims: Sequence[int], name: str | None = None) -> Varia
     check_dtype(input.dtype, "X", (*MOVABLE, "bool"), "flip")
     check_type(dims, "dims", (list, tuple), "flip")
     if len(dims) == 0:
-        raise UsageError("len(dims) must be greater than 0.")
+        raise AssertedError("len(dims) must be greater than 0.")
     out = None if name is None else helper.create_variable(name=name, dtype=input.dtype, persistable=False)
     return append_simple(helper, "flip", {"X": input}, {"dims": list(dims)}, dtype=input.dtype, out=out)
 
@@ -191,7 +191,8 @@ def roll(input: Variable, shifts: int | Sequence[int], dims: int | Sequence[int]
     """input rotated along dimensions; along the flattened tensor if dims is None."""
     helper = LayerHelper("roll")
     origin = list(input.shape)
-    shifts = [shifts] if isinstance(shifts, int) else list(shifts)
+    shifts = [shifts] if isinstance(shifts, int) else shifts
+    check_type(shifts, "shifts", (list, tuple), "roll")
     places = [dims] if isinstance(dims, int) else dims
     if places:
         check_type(places, "dims", (list, tuple), "roll")
@@ -233,11 +234,11 @@ def diag_embed(input: Variable | np.ndarray[Any, Any], offset: int = 0, dim1: in
     rank = len(var.shape)
     for label, dim in (("Dim1", dim1), ("Dim2", dim2)):
         if not -(rank + 1) <= dim <= rank:
-            raise UsageError(
+            raise AssertedError(
                 f"{label} is out of range (expected to be in range of [{-(rank + 1)}, {rank}], but got {dim}).\n"
             )
     if dim1 % (rank + 1) == dim2 % (rank + 1):
-        raise UsageError(f"dim1 and dim2 cannot be the same dimension.But received dim1 = {dim1}, dim2 = {dim2}\n")
+        raise AssertedError(f"dim1 and dim2 cannot be the same dimension.But received dim1 = {dim1}, dim2 = {dim2}\n")
     attrs = {"offset": offset, "dim1": dim1, "dim2": dim2}
     out = append_simple(LayerHelper("diag_embed"), "diag_embed", {"Input": [var]}, attrs, dtype=var.dtype)
     out.stop_gradient = True
@@ -251,14 +252,14 @@ def trace(
     check_dtype(input.dtype, "Input", MOVABLE, "trace")
     rank = len(input.shape)
     if rank < 2:
-        raise UsageError(f"The input must be at least 2-dimensional, But received Input's dimensional: {rank}.\n")
+        raise AssertedError(f"The input must be at least 2-dimensional, But received Input's dimensional: {rank}.\n")
     for label, dim in (("dim1", dim1), ("dim2", dim2)):
         if not -rank <= dim < rank:
-            raise UsageError(
+            raise AssertedError(
                 f"The argument {label} is out of range (expected to be in range of [{-rank}, {rank - 1}], but got {dim}).\n"
             )
     if dim1 % rank == dim2 % rank:
-        raise UsageError(f"dim1 and dim2 cannot be the same dimension.But received dim1 = {dim1}, dim2 = {dim2}\n")
+        raise AssertedError(f"dim1 and dim2 cannot be the same dimension.But received dim1 = {dim1}, dim2 = {dim2}\n")
     helper = LayerHelper("trace", name=name)
     attrs = {"offset": offset, "dim1": dim1, "dim2": dim2}
     return append_simple(helper, "trace", {"Input": [input]}, attrs, dtype=input.dtype, out=out)
@@ -266,6 +267,7 @@ def trace(
 
 def _triangle(layer: str, input: Variable, diagonal: int, name: str | None) -> Variable:
     helper = LayerHelper(layer, name=name)
+    check_given(x=input)
     check_variable_and_dtype(input, "x", PLAIN, layer)
     if len(input.shape) < 2:
         raise UsageError(f"input shape in {layer} must be at least 2-D")

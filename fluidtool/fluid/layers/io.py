@@ -24,6 +24,7 @@ def data(
     helper = LayerHelper("data", name=name)
     check_type(name, "name", (bytes, str), "data")
     check_type(shape, "shape", (list, tuple), "data")
+    check_type(lod_level, "lod_level", int, "data")
     sizes = declared_sizes(shape, "data")
     if append_batch_size and all(size >= 0 for size in sizes):
         sizes = [-1, *sizes]

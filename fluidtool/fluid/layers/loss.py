@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fluidtool.errors import ArgumentTypeError, UsageError
+from fluidtool.errors import AssertedError, UsageError
 from fluidtool.fluid.checks import check_type, check_variable_and_dtype
 from fluidtool.fluid.initializer import Constant
 from fluidtool.fluid.layer_helper import LayerHelper
@@ -220,7 +220,7 @@ def center_loss(
     centers = helper.create_parameter(param_attr, [num_classes, input.shape[1]], helper.input_dtype())
     centers.stop_gradient = True
     if not isinstance(alpha, (float, Variable)):
-        raise ArgumentTypeError(f"'alpha' of center_loss must be a float or a Variable, but received {type(alpha)}")
+        raise AssertedError(f"'alpha' of center_loss must be a float or a Variable, but received {type(alpha)}")
     if isinstance(alpha, float):
         alpha = helper.create_variable(
             name="centerloss_alpha",

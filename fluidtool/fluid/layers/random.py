@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fluidtool.errors import ArgumentTypeError, UsageError
+from fluidtool.errors import ArgumentTypeError, AssertedError, UsageError
 from fluidtool.fluid.checks import check_dtype, check_type, check_variable_and_dtype, convert_dtype
 from fluidtool.fluid.framework import device_guard
 from fluidtool.fluid.layer_helper import LayerHelper
@@ -26,10 +26,10 @@ def _number(dtype: Any) -> int:
 
 def _check_sizes(shape: Sequence[int | Variable]) -> None:
     if len(shape) == 0:
-        raise UsageError("The size of argument(shape) can't be zero.")
+        raise AssertedError("The size of argument(shape) can't be zero.")
     for size in shape:
         if not isinstance(size, Variable) and size <= 0:
-            raise UsageError(
+            raise AssertedError(
                 "Each dimension size given in shape must not be negative except one unknown dimension, "
                 f"but received {shape!r}."
             )
@@ -200,7 +200,7 @@ def randn(
     helper = LayerHelper("randn", name=name)
     check_type(shape, "shape", (list, tuple), "randn")
     if len(shape) == 0:
-        raise UsageError("The size of argument(shape) can't be zero.")
+        raise AssertedError("The size of argument(shape) can't be zero.")
     dtype = "float32" if dtype is None else dtype
     check_dtype(dtype, "create data type", WIDE, "randn")
     if out is None:

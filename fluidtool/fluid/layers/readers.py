@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from fluidtool.errors import ArgumentTypeError, UsageError
+from fluidtool.fluid.checks import check_type
 from fluidtool.fluid.data_feeder import DataFeeder
 from fluidtool.fluid.executor import global_scope
 from fluidtool.fluid.framework import default_main_program, default_startup_program, program_guard
@@ -167,6 +168,9 @@ def create_py_reader_by_data(
 
 
 def _py_reader(capacity: int, tensors: Sequence[Slot], name: str | None, use_double_buffer: bool) -> ReaderVariable:
+    check_type(capacity, "capacity", int, "py_reader")
+    if capacity <= 0:
+        raise UsageError(f"capacity of py_reader must be above 0, found {capacity}")
     if name is None:
         keys = ("lod_tensor_blocking_queue", "create_py_reader", "double_buffer")
         queue_name, reader_name, buffer_name = map(unique_name.generate, keys)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fluidtool.errors import UsageError
+from fluidtool.errors import AssertedError, UsageError
 from fluidtool.fluid.checks import check_type, check_variable_and_dtype
 from fluidtool.fluid.initializer import Initializer
 from fluidtool.fluid.layer_helper import LayerHelper
@@ -27,7 +27,7 @@ def _check_state(state: Variable | None, name: str, layer: str) -> None:
 def _initial(state: Variable | None, name: str, rows: int, width: int) -> Variable | None:
     """An initial state, which must be [rows, width]."""
     if state is not None and state.shape != (rows, width):
-        raise UsageError(
+        raise AssertedError(
             f"The shape of {name} should be (batch_size, {width}), "
             f"expected {shape_text((rows, width))}, found {shape_text(state.shape)}"
         )
@@ -132,7 +132,7 @@ def dynamic_lstmp(
         outputs[slot] = helper.create_variable_for_type_inference(dtype)
     for label, clip in (("cell_clip", cell_clip), ("proj_clip", proj_clip)):
         if clip is not None and clip < 0:
-            raise UsageError(f"{label} should not be negative.")
+            raise AssertedError(f"{label} should not be negative.")
     inputs = {
         "Input": input,
         "Weight": weight,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from fluidtool.fluid.checks import check_type, check_variable_and_dtype
+from fluidtool.fluid.checks import check_given, check_type, check_variable_and_dtype
 from fluidtool.fluid.layer_helper import LayerHelper
 from fluidtool.fluid.layers.arithmetic import ORDERED
 from fluidtool.fluid.layers.building import append_simple
@@ -54,7 +54,10 @@ def logsumexp(
     name: str | None = None,
 ) -> Variable:
     """log(sum(exp(x))) over `dim`."""
+    check_given(x=x)
     check_variable_and_dtype(x, "x", ("float32", "float64"), "logsumexp")
+    if out is not None:
+        check_type(out, "out", Variable, "logsumexp")
     total = reduce_sum(exp(x), dim, keepdim)
     if out is not None:
         return append_simple(LayerHelper("logsumexp", name=name), "log", {"X": total}, dtype=x.dtype, out=out)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fluidtool.errors import UsageError
+from fluidtool.errors import AssertedError, UsageError
 from fluidtool.fluid.checks import check_variable_and_dtype
 from fluidtool.fluid.initializer import NumpyArrayInitializer
 from fluidtool.fluid.layer_helper import LayerHelper
@@ -71,7 +71,7 @@ def nce(
 def _distribution(helper: LayerHelper, probabilities: Sequence[float] | None, classes: int) -> dict[str, Variable]:
     """The parameters that an alias sampler draws from."""
     if probabilities is None or len(probabilities) < classes:
-        raise UsageError(f"nce with sampler custom_dist needs custom_dist with {classes} probabilities")
+        raise AssertedError(f"nce with sampler custom_dist needs custom_dist with {classes} probabilities")
     shares, alias = alias_table(probabilities[:classes])
     arrays = {
         "CustomDistProbs": np.array(probabilities, "float32"),

@@ -81,7 +81,7 @@ def reshape(
 
 def _check_new_shape(x: Variable, shape: Mixed) -> None:
     if len(shape) == 0:
-        raise UsageError("The size of 'shape' in reshape can't be zero, but received 0.")
+        raise AssertedError("The size of 'shape' in reshape can't be zero, but received 0.")
     unknown = None
     for index, size in enumerate(shape):
         if isinstance(size, Variable):
@@ -93,12 +93,12 @@ def _check_new_shape(x: Variable, shape: Mixed) -> None:
                 )
             unknown = index
         elif size == 0 and index >= len(x.shape):
-            raise UsageError(
+            raise AssertedError(
                 "The index of 0 in `shape` must be less than the input tensor X's dimensions. "
                 f"But received shape[{index}] = 0, X's dimensions = {len(x.shape)}."
             )
         elif size < 0:
-            raise UsageError(
+            raise AssertedError(
                 "Each dimension value of 'shape' in reshape must not be negative except one unknown dimension. "
                 f"But received shape[{index}] = {size}."
             )

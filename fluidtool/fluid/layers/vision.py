@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from fluidtool.errors import ArgumentTypeError, UsageError
+from fluidtool.errors import ArgumentTypeError, AssertedError, UsageError
 from fluidtool.fluid.checks import check_variable_and_dtype
 from fluidtool.fluid.layer_helper import LayerHelper
 from fluidtool.fluid.layers.building import append_simple
@@ -146,7 +146,7 @@ def _resize(
         if has_tensors(out_shape):
             inputs["SizeTensor"] = number_tensors(helper, out_shape)
         sides = ("out_h", "out_w") if rank == 4 else ("out_d", "out_h", "out_w")
-        attrs |= dict(zip(sides, known(out_shape), strict=True))
+        attrs |= dict(zip(sides, map(int, known(out_shape)), strict=True))
     elif isinstance(scale, Variable):
         scale.stop_gradient = True
         inputs["Scale"] = scale
@@ -194,7 +194,7 @@ def _check_sizes(out_shape: Sequence[int | Variable], rank: int) -> None:
     if not isinstance(out_shape, (list, tuple)):
         raise ArgumentTypeError(f"out_shape should be a list or tuple or Variable, found {type(out_shape).__name__}")
     if any(not isinstance(size, Variable) and size <= 0 for size in out_shape):
-        raise UsageError(f"Each dimension size given in out_shape must be greater than 0, found {out_shape!r}")
+        raise AssertedError(f"Each dimension size given in out_shape must be greater than 0, found {out_shape!r}")
     if len(out_shape) != rank - 2:
         raise UsageError(f"out_shape length should be {rank - 2} for input {rank}-D tensor.")
 

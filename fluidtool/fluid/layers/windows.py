@@ -4,23 +4,34 @@ from __future__ import annotations
 
 from typing import Any
 
-from fluidtool.errors import ArgumentTypeError, UsageError
+from fluidtool.errors import ArgumentTypeError, AssertedError, UsageError, WrongKindError
 from fluidtool.records import dataclass
 
 CHANNELS_FIRST = ("NCHW", "NCDHW")
 
 
 def per_dimension(value: Any, count: int, name: str) -> list[int]:
-    """`count` numbers from one number or from `count` numbers; raises UsageError otherwise."""
+    """`count` numbers from one number or from `count` numbers; raises WrongKindError or UsageError otherwise."""
     if isinstance(value, int):
         return [value] * count
     try:
-        numbers = [int(item) for item in value]
+        numbers = list(value)
+        for number in numbers:
+            int(number)  # the operator refuses fractions
     except (TypeError, ValueError):
-        raise UsageError(f"The {name}'s type must be list or tuple. Received: {value!r}") from None
+        raise WrongKindError(f"The {name}'s type must be list or tuple. Received: {value!r}") from None
     if len(numbers) != count:
         raise UsageError(f"The {name}'s length must be {count}. Received: {value}")
     return numbers
+
+
+def height_and_width(value: Any, name: str) -> list[Any]:
+    """Two of one number, or a list of two, which the operator checks; raises AssertedError otherwise."""
+    if isinstance(value, int):
+        return [value, value]
+    if not (isinstance(value, list) and len(value) == 2):
+        raise AssertedError(f"{name} should either be an integer or a list of two integers, found {value!r}")
+    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +81,9 @@ def check_format(data_format: str, count: int, attr: str = "Attr(data_format)") 
 
 
 def check_cudnn(use_cudnn: Any) -> None:
-    """Raise UsageError unless use_cudnn is True or False."""
+    """Raise WrongKindError unless use_cudnn is True or False."""
     if not isinstance(use_cudnn, bool):
-        raise UsageError(f"Attr(use_cudnn) should be True or False. Received Attr(use_cudnn): {use_cudnn}. ")
+        raise WrongKindError(f"Attr(use_cudnn) should be True or False. Received Attr(use_cudnn): {use_cudnn}. ")
 
 
 def check_whole(value: Any, name: str) -> None:

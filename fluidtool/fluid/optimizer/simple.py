@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fluidtool.fluid.checks import check_given
+from fluidtool.fluid.checks import check_given, check_set
 from fluidtool.fluid.framework import name_scope
 from fluidtool.fluid.optimizer.base import Accumulator, Optimizer, ParamGrad
 from fluidtool.ir import Block, Operator, Variable
@@ -262,6 +262,7 @@ class AdadeltaOptimizer(Optimizer):
         name: str | None = None,
     ) -> None:
         super().__init__(learning_rate, parameter_list, regularization, grad_clip, name)
+        check_set(epsilon=epsilon, rho=rho)
         self._epsilon, self._rho = epsilon, rho
 
     def attrs(self, param: Variable) -> dict[str, Any]:
@@ -296,6 +297,7 @@ class RMSPropOptimizer(Optimizer):
         name: str | None = None,
     ) -> None:
         super().__init__(learning_rate, parameter_list, regularization, grad_clip, name)
+        check_set(rho=rho, epsilon=epsilon, momentum=momentum)
         self._rho, self._epsilon, self._momentum, self._centered = rho, epsilon, momentum, centered
 
     def attrs(self, param: Variable) -> dict[str, Any]:

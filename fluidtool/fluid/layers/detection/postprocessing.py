@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fluidtool.errors import UsageError
+from fluidtool.errors import AssertedError
 from fluidtool.fluid.checks import check_type, check_variable_and_dtype
 from fluidtool.fluid.layer_helper import LayerHelper
 from fluidtool.fluid.layers.detection.appending import REAL, append_op, check_reals
@@ -113,9 +113,9 @@ def locality_aware_nms(
     _check_kinds(layer, int, keep_top_k=keep_top_k)
     _check_kinds(layer, bool, normalized=normalized)
     if len(scores.shape) != 3:
-        raise UsageError(f"dim size of scores must be 3, found {shape_text(scores.shape)}")
+        raise AssertedError(f"dim size of scores must be 3, found {shape_text(scores.shape)}")
     if scores.shape[1] != 1:
-        raise UsageError(
+        raise AssertedError(
             f"locality_aware_nms only support one class, Tensor score shape must be [N, 1, M], found {shape_text(scores.shape)}"
         )
     attrs = {
