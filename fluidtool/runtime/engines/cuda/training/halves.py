@@ -17,7 +17,7 @@ FOLLOWING = EACH | {
     "group_norm_step", "group_norm_gradient", "put_back",
 }  # fmt: skip
 """Nodes whose results are halves where one of their inputs is."""
-BEGINNING = FACTORS | {"rows"}
+BEGINNING = FACTORS | {"rows", "draw"}
 """Nodes whose results are halves even if all their inputs are float32."""
 
 

@@ -31,8 +31,7 @@ from fluidtool.runtime.engines.cuda.lowering import (
 from fluidtool.runtime.engines.cuda.sorting import sorted_keys
 from fluidtool.runtime.engines.cuda.sources import THREADS, Source
 from fluidtool.runtime.engines.cuda.training.building import Rows, RowUpdate, Rule, Update
-from fluidtool.runtime.engines.cuda.training.forward import PLACES, literal
-from fluidtool.runtime.engines.cupy.kernels import MULTIPLIER, PCG64, parts
+from fluidtool.runtime.engines.cuda.training.forward import PLACES
 from fluidtool.runtime.graph.importers.registry import ADD
 from fluidtool.runtime.graph.ir import NONE, RELU, Graph, Node, Value
 
@@ -300,70 +299,6 @@ def update_rows(low: Lowering, each: RowUpdate) -> None:
     src.lines.append(each.rule.text)
     src.lines += [f"{name}[{element}] = {letter};" for letter, name in zip(each.rule.states, names, strict=True)]
     low.calls.append(src.launch(places[0], -(-threads // THREADS), THREADS, "rows_update"))
-
-
-# ---------------------------------------------------------------- random numbers
-DRAWN = 16  # numbers for each thread
-
-
-def _stream(src: Source, name: str) -> list[str]:
-    """Statements that read where the stream of PCG64 is, as the host has written it: s, factor, step and state."""
-    high, low_bits = parts(MULTIPLIER)
-    src.functions["PCG64"] = f"typedef unsigned long long word;\n{PCG64}"
-    return [
-        f"const word* s = (const word*){name};",
-        f"const wide factor = {{{high}ull, {low_bits}ull}}, step = {{s[2], s[3]}};",
-        "wide state = {s[0], s[1]};",
-    ]
-
-
-@lowers("draw")
-def _draw(low: Lowering, node: Node) -> None:
-    """Which floats of PCG64, from the place in its stream that the host has written, are not below a rate: numpy's."""
-    state, count = node.inputs[0], prod(node.output.shape)
-    src, out = Source(low), low.new(node.output)
-    at, name = src.thread(-(-count // DRAWN) + 1), src.pointer(low.place(state).buffer)
-    rate = literal(node.attrs["rate"])
-
-    def kept(bits: str) -> str:
-        return f"(float)({bits} >> 8) * (1.0f / 16777216.0f) >= {rate} ? 1.0f : 0.0f"
-
-    src.lines += [
-        *_stream(src, name),
-        "const int first = (int)s[4];",
-        f"const int begin = {at} * {DRAWN // 2}, words = ({count} - first + 1) / 2;",
-        f"if ({at} == 0 && first) out[0] = {kept('(unsigned)s[5]')};",
-        "if (begin >= words) return;",
-        "state = jumped(state, factor, step, (word)begin);",
-        f"for (int i = begin; i < words && i < begin + {DRAWN // 2}; i++) {{",
-        "    state = plus(times(state, factor), step);",
-        "    const word both = drawn(state);",
-        "    const int place = first + 2 * i;",
-        f"    out[place] = {kept('(unsigned)both')};",
-        f"    if (place + 1 < {count}) out[place + 1] = {kept('(unsigned)(both >> 32)')};",
-        "}",
-    ]
-    low.calls.append(src.launch(out, -(-(-(-count // DRAWN) + 1) // THREADS), THREADS, "draw"))
-
-
-@lowers("draw_kept")
-def _draw_kept(low: Lowering, node: Node) -> None:
-    """Which doubles of PCG64, from the place in its stream that the host has written, are not below a rate."""
-    state, count = node.inputs[0], prod(node.output.shape)
-    src, out = Source(low), low.new(node.output)
-    threads = -(-count // DRAWN)
-    at, name = src.thread(threads), src.pointer(low.place(state).buffer)
-    src.lines += [
-        *_stream(src, name),
-        f"const int begin = {at} * {DRAWN};",
-        "state = jumped(state, factor, step, (word)begin);",
-        f"for (int i = begin; i < {count} && i < begin + {DRAWN}; i++) {{",
-        "    state = plus(times(state, factor), step);",
-        "    const double value = (double)(drawn(state) >> 11) * (1.0 / 9007199254740992.0);",
-        f"    out[i] = value >= {float(node.attrs['rate'])!r} ? 1.0f : 0.0f;",
-        "}",
-    ]
-    low.calls.append(src.launch(out, -(-threads // THREADS), THREADS, "draw"))
 
 
 # ---------------------------------------------------------------- updates

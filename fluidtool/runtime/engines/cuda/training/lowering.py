@@ -8,7 +8,7 @@ from math import prod
 from fluidtool.records import dataclass
 from fluidtool.runtime.engines.cuda.calls import Buffer, Call, Place, Pointer, row_major
 from fluidtool.runtime.engines.cuda.lowering import LARGEST, Lowering, cleared
-from fluidtool.runtime.engines.cuda.training import reductions
+from fluidtool.runtime.engines.cuda.training import drawing, reductions
 from fluidtool.runtime.engines.cuda.training.attention import with_attention
 from fluidtool.runtime.engines.cuda.training.building import BuiltStep
 from fluidtool.runtime.engines.cuda.training.checking import Checked, checks
@@ -20,7 +20,7 @@ from fluidtool.runtime.engines.cuda.training.updates import stored
 from fluidtool.runtime.graph.importers.registry import need
 from fluidtool.runtime.graph.ir import Graph, Value
 
-LOWERING = (reductions,)
+LOWERING = (drawing, reductions)
 """The modules that lower further kinds of nodes."""
 
 
