@@ -13,7 +13,7 @@ from fluidtool.errors import FluidError, UsageError
 from fluidtool.ops.context import Device
 from fluidtool.records import dataclass
 from fluidtool.runtime.engines.base import Kernel
-from fluidtool.runtime.engines.cuda import attention, convolutions, decoding, images, ranking, sequences
+from fluidtool.runtime.engines.cuda import attention, convolutions, decoding, images, pooling, ranking, sequences
 from fluidtool.runtime.engines.cuda.cublaslt import COMPUTE
 from fluidtool.runtime.engines.cuda.lowering import HALVES, lower
 from fluidtool.runtime.engines.cuda.region import Constants, CudaRegion, Libraries, bind
@@ -30,7 +30,7 @@ PRECISION = "FLUIDTOOL_CUDA_PRECISION"
 PACKAGES = {"cublaslt": "nvmath-python", "cudnn": "nvidia-cudnn-frontend"}
 CALLS = {"cublaslt": "products", "cudnn": "convolutions"}
 """What the libraries compute."""
-LOWERING = (attention, convolutions, decoding, images, ranking, sequences)
+LOWERING = (attention, convolutions, decoding, images, pooling, ranking, sequences)
 """The modules that lower further kinds of nodes."""
 BUGS = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError)  # of the lowering
 

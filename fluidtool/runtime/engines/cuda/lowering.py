@@ -27,7 +27,7 @@ from fluidtool.runtime.engines.cuda.calls import (
     same_strides,
     viewed_strides,
 )
-from fluidtool.runtime.engines.cuda.sources import EXPRESSIONS, THREADS, Source, activated, number
+from fluidtool.runtime.engines.cuda.sources import EXPRESSIONS, THREADS, Source, activated
 from fluidtool.runtime.graph.importers.registry import AFFINE, GELU_TANH, need
 from fluidtool.runtime.graph.ir import NONE, RELU, Activation, Graph, Node, Shape, UnsupportedError, Value, operands
 from fluidtool.runtime.graph.weights import matrices
@@ -438,41 +438,8 @@ ALIASES: dict[str, Callable[[Place, Node], Place | None]] = {
 }
 
 
-# ---------------------------------------------------------------- pooling
+# ---------------------------------------------------------------- images
 AXES = "zyx"  # of a volume, and the last two of an image
-
-
-@lowers("pool")
-def _pool(low: Lowering, node: Node) -> None:
-    """Windows of images, or of volumes. attrs: `window`, `strides` and `pads` by axis, `mode`, whether it is `adaptive`."""
-    x, attrs, shape = node.inputs[0], node.attrs, node.output.shape
-    need(node.residual is None and node.activation == NONE, "pooling with an activation")
-    src, out = Source(low), low.new(node.output, like_input(low, node))
-    order = sorted(range(len(shape)), key=lambda axis: -out.strides[axis])
-    index = src.split(src.thread(prod(shape)), shape, order)
-    names = AXES[5 - len(shape) :]
-    for axis, (name, part, size, cells) in enumerate(zip(names, index[2:], x.shape[2:], shape[2:], strict=True)):
-        if attrs["adaptive"]:
-            first, last = f"{part} * {size} / {cells}", f"(({part} + 1) * {size} + {cells - 1}) / {cells}"
-        else:
-            first = f"{part} * {attrs['strides'][axis]} - {attrs['pads'][axis]}"
-            last = f"first_{name} + {attrs['window'][axis]}"
-        src.lines.append(f"int first_{name} = {first}, last_{name} = {last};")
-        src.lines.append(f"if (first_{name} < 0) first_{name} = 0;")
-        src.lines.append(f"if (last_{name} > {size}) last_{name} = {size};")
-    maximum = attrs["mode"] == 0
-    loaded = src.load(x, [*index[:2], *names])
-    step = f"found = ft_larger(found, {loaded});" if maximum else f"found += {loaded};"
-    src.lines.append(f"float found = {'-1.0f / 0.0f' if maximum else '0.0f'};")
-    loops = " ".join(f"for (int {name} = first_{name}; {name} < last_{name}; {name}++)" for name in names)
-    src.lines.append(f"{loops} {step}")
-    divided = {
-        0: "found",
-        1: f"found / (float)({' * '.join(f'(last_{name} - first_{name})' for name in names)})",
-        2: f"found / {number(prod(attrs['window']))}",
-    }
-    src.lines.append(src.store(out, index, divided[attrs["mode"]]))
-    low.calls.append(src.launch(out, -(-prod(shape) // THREADS), THREADS, "pool"))
 
 
 def like_input(low: Lowering, node: Node) -> Shape | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from math import prod
 from types import MappingProxyType
 from typing import Any
@@ -12,6 +12,7 @@ import numpy as np
 from fluidtool.records import dataclass
 from fluidtool.runtime.engines.cuda import sources
 from fluidtool.runtime.engines.cuda.calls import Place, are_channels_last
+from fluidtool.runtime.engines.cuda.columns import Columns
 from fluidtool.runtime.engines.cuda.lowering import LARGEST, Lowering, lowers
 from fluidtool.runtime.engines.cuda.sources import THREADS, Source, activated, number
 from fluidtool.runtime.graph.importers.registry import need
@@ -360,18 +361,15 @@ def _reduce(low: Lowering, node: Node) -> None:
     if inner == 1:
         reduce_rows(low, x, (outer, count), (start, join), (out, node.output.shape, result))
         return
-    src = Source(low)
 
-    def element(first: str) -> str:
-        index = src.split(src.whole(first), x.shape)
-        return f"const float v = {src.load(x, index)};"
+    def element(src: Source, column: str, line: str) -> str:
+        before, behind = src.split(column, (outer, inner))
+        return src.load(x, src.split(src.flat([before, line, behind], (outer, count, inner)), x.shape))
 
-    at = src.thread(outer * inner)
-    statements = src.within(lambda: element(f"({at} / {inner} * {count} + i) * {inner} + {at} % {inner}"))
-    joined = join.format(a="total", b="v")
-    src.lines += [f"float total = {start};", f"for (int i = 0; i < {count}; i++) {{ {statements} total = {joined}; }}"]
-    src.lines.append(src.store(out, src.split(at, node.output.shape), result))
-    low.calls.append(src.launch(out, -(-outer * inner // THREADS), THREADS, "reduce"))
+    def stored(src: Source, column: str, total: str) -> str:
+        return src.store(out, src.split(column, node.output.shape), result.replace("total", total))
+
+    Columns(low, outer * inner, count, (start, join), element, out, stored, "reduce").in_one_call()
 
 
 def reduce_rows(
@@ -380,12 +378,9 @@ def reduce_rows(
     matrix: tuple[int, int],
     how: tuple[str, str],
     into: tuple[Place, tuple[int, ...], str],
-    order: Sequence[int] | None = None,
+    prefix: str = "reduce",
 ) -> None:
-    """Each row of a matrix, joined: `how` has the start and the join; `into` the place, its shape, and what `total` becomes.
-
-    order: of the axes of that shape, by which rows are counted.
-    """
+    """Each row of a matrix, joined: `how` has the start and the join; `into` the place, its shape, and what `total` becomes."""
     (start, join), (out, shape, result) = how, into
 
     def write(kernel: Rows) -> None:
@@ -396,10 +391,10 @@ def reduce_rows(
             lambda part: f"total = {join.format(a='total', b='v')};",
         )
         kernel.joined("total", join)
-        stored = src.within(lambda: src.store(out, src.split("row", shape, order), result))
+        stored = src.within(lambda: src.store(out, src.split("row", shape), result))
         src.lines.append(f"if (me == 0) {{ {stored} }}")
 
-    in_rows(low, out, *matrix, "reduce", write)
+    in_rows(low, out, *matrix, prefix, write)
 
 
 @lowers("softmax_axis")

@@ -8,9 +8,10 @@ from math import prod
 from fluidtool.records import dataclass
 from fluidtool.runtime.engines.cuda import sources
 from fluidtool.runtime.engines.cuda.calls import Place
+from fluidtool.runtime.engines.cuda.columns import Columns
 from fluidtool.runtime.engines.cuda.lowering import Lowering, lowers
 from fluidtool.runtime.engines.cuda.rows import HOW, WARP, Rows, in_rows, reduce_rows
-from fluidtool.runtime.engines.cuda.sources import THREADS, Source
+from fluidtool.runtime.engines.cuda.sources import Source
 from fluidtool.runtime.graph.ir import Node, Shape, Value
 
 SUM = 0  # of HOW
@@ -77,42 +78,15 @@ class Sums:
         return src.load(self.x, index)
 
     def by_column(self, order: Sequence[int]) -> None:
-        """Sums that lie side by side: threads add every so many rows of them. order: of the axes that are kept."""
-        for lanes in self.low.lanes():
-            if self.columns % lanes:
-                continue
-            shares = min(-(-self.count // TURNS), max(1, sources.BUSY * lanes // self.columns))
-            place = self.out if shares == 1 else Place(self.low.room((shares, self.columns)), (self.columns, 1))
-            src = self._columns(lanes, shares, place, order)
-            if lanes == 1 or not src.is_scattered:
-                threads = shares * self.columns // lanes
-                self.low.calls.append(src.launch(place, -(-threads // THREADS), THREADS, "sums"))
-                break
-        if shares > 1:
-            self._over_shares(Place(place.buffer, (1, self.columns)), shares, order)
+        """Sums that lie side by side. order: of the axes that are kept."""
 
-    def _columns(self, lanes: int, shares: int, place: Place, order: Sequence[int]) -> Source:
-        src, pieces = Source(self.low), self.columns // lanes
-        src.total = self.count * self.columns
-        at = src.thread(shares * pieces)
-        part, first = src.whole(f"{at} / {pieces}"), src.whole(f"{at} % {pieces} * {lanes}")
-        lane = "lane" if lanes > 1 else "0"
+        def element(src: Source, column: str, line: str) -> str:
+            return self.element(src, src.split(column, self.shape, order), line)
 
-        def added(column: str) -> str:
-            return self.joined(f"total[{lane}]", self.element(src, src.split(column, self.shape, order), "i"))
+        def stored(src: Source, column: str, total: str) -> str:
+            return src.store(self.out, src.split(column, self.shape, order), total)
 
-        def stored(column: str) -> str:
-            index = src.split(column, self.shape, order) if shares == 1 else [part, column]
-            return src.store(place, index, f"total[{lane}]")
-
-        each = src.side_by_side(lanes, first, added)
-        src.lines += [
-            f"float total[{lanes}];",
-            f"for (int lane = 0; lane < {lanes}; lane++) total[lane] = {self.start};",
-            f"#pragma unroll 4\n    for (int i = {part}; i < {self.count}; i += {shares}) {{ {each} }}",
-        ]
-        src.lines.append(src.side_by_side(lanes, first, stored))
-        return src
+        Columns(self.low, self.columns, self.count, self.how, element, self.out, stored).in_shares()
 
     def by_row(self) -> None:
         """Sums whose elements lie side by side: a warp or a block adds a share of them."""
@@ -139,8 +113,8 @@ class Sums:
         if shares > 1:
             self._over_shares(place, shares)
 
-    def _over_shares(self, place: Place, shares: int, order: Sequence[int] | None = None) -> None:
+    def _over_shares(self, place: Place, shares: int) -> None:
         """The sums of the shares, [sums, shares]."""
         partial = Value("shares", (self.columns, shares))
         self.low.places[partial] = place
-        reduce_rows(self.low, partial, (self.columns, shares), self.how, (self.out, self.shape, "total"), order)
+        reduce_rows(self.low, partial, (self.columns, shares), self.how, (self.out, self.shape, "total"))
