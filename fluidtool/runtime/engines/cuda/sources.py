@@ -253,6 +253,7 @@ class Source:
         self.flats: dict[tuple[str, ...], tuple[Shape, str]] = {}  # strides, and the number of an element, by its index
         self.loaded: dict[tuple[str, str, tuple[str, ...]], str] = {}
         self.guards: tuple[str, ...] = ()
+        self.shared = ""  # registers of pieces, only one of which is read
         self.total = 0  # elements that the kernel computes
         self.is_scattered = False  # whether lanes read many elements, or write, one by one
 
@@ -332,6 +333,13 @@ class Source:
         yield
         self.guards = before
 
+    @contextmanager
+    def sharing(self, registers: str, value: Value) -> Iterator[None]:
+        """A value that is read meanwhile, and not computed here, may be in these registers: it is there alone, or not at all."""
+        before, self.shared = self.shared, "" if value in self.low.inlined else registers
+        yield
+        self.shared = before
+
     def piece(self, place: Place, index: Index) -> str | None:
         """Where the lanes of an index begin, if they lie side by side in 16 bytes that are whole there."""
         if self.lanes == 1 or place.buffer.integer or place.offset % self.lanes:
@@ -407,12 +415,17 @@ class Source:
         pointer, guard = self.pointer(place.buffer, place.offset), " && ".join(self.guards)
         key = pointer, base, self.guards
         if key not in self.loaded:
-            self.count += 1
-            name = self.loaded[key] = f"v{self.count}"
+            name = self.loaded[key] = self.shared or self.registers()
             kind = place.buffer.half or ("anywhere" if place.buffer.role == "state" else "float")
             get = f"ft_get_{kind}<{self.lanes}>({name}, {pointer} + {base});"
-            self.lines.append(f"float {name}[{self.lanes}]; {f'if ({guard}) ' if guard else ''}{get}")
+            self.lines.append(f"{f'if ({guard}) ' if guard else ''}{get}")
         return f"{self.loaded[key]}[lane]"
+
+    def registers(self) -> str:
+        """A variable for the elements of all lanes."""
+        self.count += 1
+        self.lines.append(f"float v{self.count}[{self.lanes}];")
+        return f"v{self.count}"
 
     def read(self, buffer: Buffer, offset: int, place: str) -> str:
         """An element of a buffer, as a float (or a whole number)."""
@@ -569,16 +582,16 @@ def _slice(src: Source, node: Node, index: Index) -> str:
 
 def _concat(src: Source, node: Node, index: Index) -> str:
     axis, place, end = node.attrs["axis"], 0, node.output.shape[node.attrs["axis"]]
-    text = ""
+    text, registers = "", src.registers() if src.lanes > 1 else ""
     passed: list[str] = []
     for value in node.inputs:
         size = value.shape[axis]
         here = src.plus(index[axis], -place)
         place += size
         inside = src.compared(index[axis], "<", place)
-        with src.guarded(*passed, *([inside] if place < end else [])):
+        with src.guarded(*passed, *([inside] if place < end else [])), src.sharing(registers, value):
             loaded = src.load(value, [*index[:axis], here if size > 1 else "0", *index[axis + 1 :]])
-        passed.append(src.compared(index[axis], ">=", place))
+        passed = [src.compared(index[axis], ">=", place)]
         text += loaded if place == end else f"({inside} ? {loaded} : "
     return f"({text}{')' * (len(node.inputs) - 1)})"
 

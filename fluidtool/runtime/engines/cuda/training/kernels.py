@@ -28,6 +28,7 @@ from fluidtool.runtime.engines.cuda.lowering import (
     need_cublaslt,
     need_cudnn,
 )
+from fluidtool.runtime.engines.cuda.pooling import lanes_of_channels, split_pixels
 from fluidtool.runtime.engines.cuda.sorting import sorted_keys
 from fluidtool.runtime.engines.cuda.sources import THREADS, Source
 from fluidtool.runtime.engines.cuda.training.building import Rows, RowUpdate, Rule, Update
@@ -150,13 +151,20 @@ OTHERS = "wvu"  # places of other elements of a window, by axis
 @lowers("pool_gradient")
 def _pool_gradient(low: Lowering, node: Node) -> None:
     """Each element looks for its windows: of a mean it has a share, of a maximum it has all if it is the first one."""
-    (x, y, grad), attrs = node.inputs, node.attrs
-    src, out = Source(low), low.new(node.output, like_input(low, node))
-    order = sorted(range(len(x.shape)), key=lambda axis: -out.strides[axis])
-    index = src.split(src.thread(prod(x.shape)), x.shape, order)
-    names = AXES[5 - len(x.shape) :]
+    x, out = node.inputs[0], low.new(node.output, like_input(low, node))
+    for lanes in lanes_of_channels(low, out, x.shape):
+        src = _unpooled(low, node, out, lanes)
+        if lanes == 1 or not src.is_scattered:
+            break
+    low.calls.append(src.launch(out, -(-prod(x.shape) // (lanes * THREADS)), THREADS, "unpool"))
+
+
+def _unpooled(low: Lowering, node: Node, out: Place, lanes: int) -> Source:
+    (x, y, grad), attrs, src = node.inputs, node.attrs, Source(low)
+    image, first_channel, *pixel = split_pixels(src, out, x.shape, lanes)
+    names, others, lane = AXES[5 - len(x.shape) :], OTHERS[5 - len(x.shape) :], "lane" if lanes > 1 else "0"
     loops, tests, bounds = "", "", []
-    for axis, (name, part, size, count) in enumerate(zip(names, index[2:], x.shape[2:], y.shape[2:], strict=True)):
+    for axis, (name, part, size, count) in enumerate(zip(names, pixel, x.shape[2:], y.shape[2:], strict=True)):
         if attrs["adaptive"]:
             loops += f"for (int {name} = 0; {name} < {count}; {name}++) "
             start, end = f"({name} * {size} / {count})", f"((({name} + 1) * {size} + {count - 1}) / {count})"
@@ -172,21 +180,37 @@ def _pool_gradient(low: Lowering, node: Node) -> None:
             first, last = f"({name} * {step} - {pad})", f"({name} * {step} - {pad} + {window})"
             start, end = f"({first} < 0 ? 0 : {first})", f"({last} > {size} ? {size} : {last})"
         bounds.append((start, end))
-    here = [*index[:2], *names]
-    if attrs["mode"] == 0:
-        src.lines.append(f"const float own = {src.load(x, index)};")
-        tests += (
-            f"if (own != {src.load(y, here)}) continue; bool first = true; {_before(index[2:], bounds)}"
-            f"if ({src.load(x, [*index[:2], *OTHERS[5 - len(x.shape) :]])} == own) {{ first = false; break; }} "
-            "if (!first) continue; "
-        )
-        share = src.load(grad, here)
-    else:
-        area = " * ".join(f"({end} - {start})" for start, end in bounds)
-        share = f"{src.load(grad, here)} / (float)({area if attrs['mode'] == 1 else prod(attrs['window'])})"
-    src.lines += ["float total = 0.0f;", f"{loops}{{ {tests}total += {share}; }}"]
-    src.lines.append(src.store(out, index, "total"))
-    low.calls.append(src.launch(out, -(-prod(x.shape) // THREADS), THREADS, "unpool"))
+    area = " * ".join(f"({end} - {start})" for start, end in bounds)
+    divisor = {0: "", 1: f" / (float)({area})", 2: f" / (float)({prod(attrs['window'])})"}[attrs["mode"]]
+
+    def added(channel: str) -> str:
+        here, first = [image, channel, *names], ""
+        share = f"{src.load(grad, here)}{divisor}"
+        if attrs["mode"] == 0:
+            own = src.load(x, [image, channel, *pixel])
+            best = src.load(y, here)
+            scattered = src.is_scattered  # by what comes here, which few lanes do
+            src.varying.update(others)  # counted within each lane
+            rival = src.load(x, [image, channel, *others])
+            src.is_scattered = scattered
+            first = (
+                f"const float own = {own}; if (own != {best}) continue; bool first = true; {_before(pixel, bounds)}"
+                f"if ({rival} == own) {{ first = false; break; }} "
+                "if (!first) continue; "
+            )
+        return f"{first}total[{lane}] += {share};"
+
+    def stored(channel: str) -> str:
+        return src.store(out, [image, channel, *pixel], f"total[{lane}]")
+
+    each = src.side_by_side(lanes, first_channel, added)
+    src.lines += [
+        f"float total[{lanes}];",
+        f"for (int lane = 0; lane < {lanes}; lane++) total[lane] = 0.0f;",
+        f"{loops}{{ {tests}{each} }}",
+    ]
+    src.lines.append(src.side_by_side(lanes, first_channel, stored))
+    return src
 
 
 def _before(own: Sequence[str], bounds: Sequence[tuple[str, str]]) -> str:
