@@ -28,6 +28,7 @@ Index = Sequence[str]
 IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 NOWHERE = Buffer(0)
 MOST_POINTERS = 512  # of a kernel, whose arguments take at most 4 KiB
+MOST_HELD = 128  # elements of pieces that a thread holds, of which registers have 255
 WIDTH = {"": 4, "fp16": 2, "bf16": 2}  # bytes of an element
 
 PRELUDE = r"""
@@ -255,7 +256,8 @@ class Source:
         self.guards: tuple[str, ...] = ()
         self.shared = ""  # registers of pieces, only one of which is read
         self.total = 0  # elements that the kernel computes
-        self.is_scattered = False  # whether lanes read many elements, or write, one by one
+        self.held = 0  # elements of pieces in registers
+        self.is_scattered = False  # whether lanes read many elements, or write, one by one, or hold too many
 
     def pointer(self, buffer: Buffer, offset: int = 0) -> str:
         """The name of a pointer argument."""
@@ -293,7 +295,7 @@ class Source:
         if lanes == 1:
             return self.within(lambda: make(base))
         outside = self.lines
-        self.lines, self.inner, self.after, self.lanes = [], [], [], lanes
+        self.lines, self.inner, self.after, self.lanes, self.held = [], [], [], lanes, 0
         self.varying, self.bases, self.flats, self.loaded = {"lane"}, {}, {}, {}
         last = make(self.counted(base))
         loop = f"\n#pragma unroll\nfor (int lane = 0; lane < {lanes}; lane++) {{"
@@ -423,7 +425,8 @@ class Source:
 
     def registers(self) -> str:
         """A variable for the elements of all lanes."""
-        self.count += 1
+        self.count, self.held = self.count + 1, self.held + self.lanes
+        self.is_scattered |= self.held > MOST_HELD
         self.lines.append(f"float v{self.count}[{self.lanes}];")
         return f"v{self.count}"
 
