@@ -103,7 +103,7 @@ class Columns:
         def element(src: Source, column: str, line: str) -> str:
             return src.load(value, [line, column])
 
-        parts = (self.low, self.columns, shares, self.how, element, self.out, self.stored, self.prefix)
+        parts = (self.low, self.columns, shares, self.how, element, self.out, self.stored, "reduce")
         Columns(*parts).in_one_call()
 
 

@@ -13,7 +13,7 @@ from fluidtool.runtime.engines.cuda.training.forward import literal
 from fluidtool.runtime.engines.cupy.kernels import MASK, MULTIPLIER, PCG64, parts
 from fluidtool.runtime.graph.ir import Node
 
-DRAWN = 8  # words for each thread
+DRAWN = 16  # words for each thread: jumping to the first one takes as long as ten of them
 BLOCK = THREADS * DRAWN  # words of a block
 
 
