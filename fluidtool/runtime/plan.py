@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 class Plan:
     """A program compiled for these fetches; `needed_only` drops operators that they do not depend on.
 
-    `program` is the one given, or a copy of it in which fetched variables do not share memory with others.
+    `program` is the one given, or a copy of it in which variables that would be in the way do not share memory: those that
+    are fetched, and all of them where an engine computes or a loop is trained.
     `engine` runs whole regions of an inference program, and single operators faster; without one, every step runs
     its operator's kernel. `kept` are the persistable variables by scope, `resting` the
     bound block 0 of the last run there, for reuse; `loops` those that the engine has compiled, or has no instructions for.
@@ -72,7 +73,9 @@ class Plan:
             self.numbers = self.program.known(loop_numbers, self.program)
         self.calls_python = "py_func" in types
         given = self.program
-        self.program = given.known(with_original_names, given) if compiled else unshared(given, self.fetches)
+        # Loops that are trained are cut by who reads what, whatever computes (ops/control_flow/loop_parts.py).
+        restores = compiled or "while_grad" in types
+        self.program = given.known(with_original_names, given) if restores else unshared(given, self.fetches)
 
     def block(self, index: int) -> BlockPlan:
         """The plan of a block, compiled on first use."""

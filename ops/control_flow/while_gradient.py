@@ -77,8 +77,8 @@ def while_grad(ctx: OpContext, *, sub_block: int, is_test: bool, original_output
 def _sums(ctx: OpContext, sub_block: int, wanted: Collection[str]) -> dict[str, Products | FirstRows]:
     """The wanted gradients that need not be computed in each step, and that no operator of the block reads.
 
-    What such a gradient is computed from must still be there when the block has run: memory_optimize writes other
-    values to its names.
+    What such a gradient is computed from must still be there when the block has run: Paddle's own memory_optimize writes
+    other values to its names, and leaves no note of it.
     """
     ops = ctx.op.block.program.block(sub_block).ops
     if any(inner.sub_blocks() for inner in ops):

@@ -98,6 +98,15 @@ def test_training_gives_the_same_bits(case: str, rewrite: Any) -> None:
     assert trained(folder, spec, rewrite) == plain
 
 
+@pytest.mark.parametrize("rewrite", [optimize_0, optimize_1])
+@pytest.mark.parametrize("native", ["0", "1"])
+def test_loops_train_to_the_same_bits(native: str, rewrite: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLUIDTOOL_NATIVE", native)
+    folder = corpus("train") / "seq2seq_att_adam"
+    spec = read_json(folder / "case.json")
+    assert trained(folder, spec, rewrite) == trained(folder, spec, None)
+
+
 def trained(folder: Path, spec: dict[str, Any], rewrite: Any) -> list[bytes]:
     """Losses and learning rates of two steps, and every persistable value after them."""
     stream, fetches = read_arrays(folder / "stream.npz"), [spec["loss"], spec["lr"]]

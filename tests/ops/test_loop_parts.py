@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fluidtool.ir.reuse import ORIGINAL_NAMES_ATTR
 from fluidtool.ops.control_flow import loop_backwards, loop_parts, while_loop
 from fluidtool.ops.control_flow.joining import joined
 from fluidtool.ops.control_flow.loop_parts import LoopParts, parts_of
 from fluidtool.passes.backward import append_backward
+from fluidtool.passes.memory_optimize import memory_optimize
 from fluidtool.passes.release_memory import release_memory
 from fluidtool.proto.enums import VarType
 from tests.support.blocks import BOOL, Building, check_program_gradient
@@ -147,6 +149,32 @@ def test_deletions_within_steps_change_neither_the_parts_nor_a_bit(monkeypatch: 
     assert [dense(value).tobytes() for value in b.run(FEED, names)] == expected
     whole, released = ([(types(part.before), types(part.behind)) for part in found[n : n + 2] if part] for n in (0, 2))
     assert len(whole) == 2 and released == whole
+
+
+@pytest.mark.parametrize("releases", [False, True])
+@pytest.mark.parametrize("level", [0, 1])
+@pytest.mark.parametrize("native", ["0", "1"])
+def test_variables_that_share_memory_change_neither_the_parts_nor_a_bit(
+    native: str, level: int, releases: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLUIDTOOL_NATIVE", native)
+    b = decoder(5)
+    append_backward(b.program.global_block().var("loss"))
+    for name in ("p", "t", "q", "r", "y"):  # of which memory_optimize must know the shape
+        for block in b.program.blocks[1:]:
+            for each in (name, f"{name}@GRAD"):
+                if each in block.vars:
+                    block.var(each).shape = (2, 3 if name in "pt" else 4)
+    names = [name + "@GRAD" for name in FEED]
+    found = cut(monkeypatch)
+    expected = [dense(value).tobytes() for value in b.run(FEED, names)]
+    assert memory_optimize(b.program, set(names), level=level).changed
+    if releases:
+        release_memory(b.program, set(names))
+    assert any(op.has_attr(ORIGINAL_NAMES_ATTR) for op in b.program.block(2).ops)
+    assert [dense(value).tobytes() for value in b.run(FEED, names)] == expected
+    alone, sharing = ([(types(part.before), types(part.behind)) for part in found[n : n + 2] if part] for n in (0, 2))
+    assert len(alone) == 2 and sharing == alone
 
 
 def deleting(b: Building, position: int, name: str) -> LoopParts | None:
