@@ -15,12 +15,20 @@ FEED_VAR, FETCH_VAR = "feed", "fetch"
 
 def feed_names(program: Program) -> list[str]:
     """What the program's feed operators feed, by column; one that names nothing feeds nothing."""
-    return [name for op in _by_column(program, "feed") for name in op.output("Out")[:1]]
+    return list(program.known(_fed, program))
 
 
 def fetch_names(program: Program) -> list[str]:
     """What the program's fetch operators fetch, by column; one that names nothing fetches nothing."""
-    return [name for op in _by_column(program, "fetch") for name in op.input("X")[:1]]
+    return list(program.known(_fetched, program))
+
+
+def _fed(program: Program) -> tuple[str, ...]:
+    return tuple(name for op in _by_column(program, "feed") for name in op.output("Out")[:1])
+
+
+def _fetched(program: Program) -> tuple[str, ...]:
+    return tuple(name for op in _by_column(program, "fetch") for name in op.input("X")[:1])
 
 
 def _by_column(program: Program, op_type: str) -> list[Operator]:

@@ -32,7 +32,13 @@ class Bindings:
 def bindings_of(names: Iterable[str], scope: Scope) -> Bindings:
     """Find persistable variables; missing ones are created in the outermost scope."""
     version = scope.names_version()
-    return Bindings(version, {name: scope.find_var(name) or scope.root().var(name) for name in names})
+    holders = {name: scope.find_var(name) for name in names}
+    missing = [name for name, holder in holders.items() if holder is None]
+    if missing:  # what is created makes another version
+        for name in missing:
+            scope.root().var(name)
+        return bindings_of(holders, scope)
+    return Bindings(version, {name: holder for name, holder in holders.items() if holder is not None})
 
 
 @dataclass(frozen=True, slots=True)
