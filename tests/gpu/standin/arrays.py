@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable, Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -81,6 +80,26 @@ def unwritten(memory: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return memory
 
 
+class MemoryPointer:
+    """Where the memory of an array begins."""
+
+    def __init__(self, host: np.ndarray[Any, Any], device_id: int) -> None:
+        self.host, self.device_id = host, device_id
+
+    @property
+    def ptr(self) -> int:
+        return self.host.ctypes.data
+
+    def copy_from_device_async(self, src: MemoryPointer, size: int, stream: Any = None) -> None:
+        MACHINE.submit(_nothing)
+        MACHINE.require_no_capture()
+        launch()
+        into, given = (each.host.reshape(-1).view(np.uint8) for each in (self, src))
+        if size and not (np.shares_memory(into, self.host) and size <= min(into.size, given.size)):
+            raise ValueError(f"a copy of {size} bytes leaves an array, or the array is no block of memory")
+        into[:size] = given[:size]
+
+
 class ndarray:
     """An array on a device. What may be looked at without the device is a property; everything else is a launch."""
 
@@ -132,8 +151,8 @@ class ndarray:
         return self.host.shape
 
     @property
-    def data(self) -> Any:
-        return SimpleNamespace(ptr=self.host.ctypes.data, device_id=self.device.id, host=self.host)
+    def data(self) -> MemoryPointer:
+        return MemoryPointer(self.host, self.device.id)
 
     @property
     def base(self) -> Any:

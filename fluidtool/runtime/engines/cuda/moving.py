@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from operator import itemgetter
 from typing import Any
 from weakref import ref
 
@@ -23,6 +24,7 @@ TOGETHER = frozenset(
 )
 """Where to and from where: in regions booleans, and bytes of masks, are 1 and 0, and whole numbers of 32 bits have 64."""
 Pair = tuple[Any, Any]  # where to, and from where
+Types = tuple[str, str]  # of these
 
 
 class Mover:
@@ -30,26 +32,34 @@ class Mover:
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        self._kernels: dict[tuple[tuple[str, str], ...], Any] = {}
+        self._kernels: dict[tuple[Types, ...], Any] = {}
 
     def copy(self, pairs: Sequence[Pair]) -> None:
         """Copy each array to another one of its shape; those on the host, and large ones, one by one."""
-        small = sorted((pair for pair in pairs if _is_small(*pair)), key=_types)
-        together = small if len(small) > 1 else []
-        for into, array in pairs:
-            if not together or not _is_small(into, array):
-                put(into, array)
+        if len(pairs) == 1:  # as for most networks, in a run that should take the host little time
+            put(*pairs[0])
+            return
+        types = [_types_together(into, array) for into, array in pairs]
+        if len(types) - types.count(None) < 2:
+            types = [None] * len(pairs)
+        together = []
+        for pair, found in zip(pairs, types, strict=True):
+            if found is None:
+                put(*pair)
+            else:
+                together.append((found, pair))
+        together.sort(key=itemgetter(0))
         for start in range(0, len(together), AT_ONCE):
             self._launch(together[start : start + AT_ONCE])
 
-    def copies(self, arrays: Sequence[Any], types: Sequence[Any]) -> list[Any]:
+    def copies(self, arrays: Collection[Any], types: Sequence[Any]) -> list[Any]:
         """New arrays of these types with the same numbers."""
         found = [self._device.xp.empty(array.shape, type) for array, type in zip(arrays, types, strict=True)]
         self.copy(list(zip(found, arrays, strict=True)))
         return found
 
-    def _launch(self, pairs: Sequence[Pair]) -> None:
-        types = tuple(map(_types, pairs))
+    def _launch(self, together: Sequence[tuple[Types, Pair]]) -> None:
+        types, pairs = zip(*together, strict=True)
         if types not in self._kernels:
             self._kernels[types] = self._device.xp.RawModule(code=source(types)).get_function("copy_arrays")
         arguments = [each for into, array in pairs for each in (into, array, np.int32(array.size))]
@@ -68,36 +78,39 @@ class Inputs:
         self._mover, self._arrays = mover, arrays
         self._run: object = None
         self._last: list[ref[Any]] = []
-        self._rows = list(map(rows_of, arrays))  # that may not be 0
+        self._most = tuple(map(rows_of, arrays))
+        self._rows = list(self._most)  # that may not be 0
 
     def take(self, given: Sequence[Any], run: object = None) -> None:
         """Copy arrays to where the graph reads them; those that lie there already stay, unless `run` is None."""
-        if run is None or run is not self._run:
-            self._last = []
-        last = [each() for each in self._last] or [None] * len(given)
+        same = run is not None and run is self._run
         self._run = None  # until everything is there
         self._mover.copy([
-            (self._room(number, rows_of(array)), array)
-            for number, (array, there) in enumerate(zip(given, last, strict=True)) if there is not array
+            (self._room(number, array), array)
+            for number, array in enumerate(given)
+            if not (same and self._last[number]() is array)
         ])  # fmt: skip
         if run is not None:
             self._run, self._last = run, list(map(ref, given))
 
-    def _room(self, number: int, rows: int) -> Any:
-        """Where an array of so many rows goes. Ids behind them become 0, which is in range."""
-        into, before = self._arrays[number], self._rows[number]
+    def _room(self, number: int, array: Any) -> Any:
+        """Where an array goes. Ids behind its rows become 0, which is in range."""
+        into, before, rows = self._arrays[number], self._rows[number], rows_of(array)
+        if rows == before == self._most[number]:
+            return into
         if into.dtype == np.int64 and rows < before:
             into[rows:before] = 0
         self._rows[number] = rows
-        return into if rows == rows_of(into) else into[:rows]
+        return into[:rows]
 
 
 def rows_of(array: Any) -> int:
     """The size of its first axis; 1 for a number without axes."""
-    return int(array.shape[0]) if array.shape else 1
+    shape = array.shape
+    return int(shape[0]) if shape else 1
 
 
-def source(types: Sequence[tuple[str, str]]) -> str:
+def source(types: Sequence[Types]) -> str:
     """A kernel that copies arrays of these types, to and from, each with its size behind it."""
     taken = ", ".join(
         f"{to}* __restrict__ to{n}, const {given}* __restrict__ from{n}, int size{n}"
@@ -111,20 +124,25 @@ def source(types: Sequence[tuple[str, str]]) -> str:
     return f'{named}extern "C" __global__ void copy_arrays({taken})\n{{\n{begin}{"".join(lines)}}}\n'
 
 
-def _types(pair: Pair) -> tuple[str, str]:
-    """What the kernel calls the types of arrays; '' if it has none."""
-    into, array = pair
-    return TYPES.get(into.dtype, ""), TYPES.get(array.dtype, "")
+def _types_together(into: Any, array: Any) -> Types | None:
+    """What the kernel calls the types of arrays, if one is copied with others: it lies on the same GPU, one element behind the
+    other.
+    """
+    if isinstance(array, np.ndarray) or array.size > MOST:
+        return None
+    types = TYPES.get(into.dtype, ""), TYPES.get(array.dtype, "")
+    lies_there = types in TOGETHER and array.flags.c_contiguous and array.data.device_id == into.data.device_id
+    return types if lies_there else None
 
 
-def _is_small(into: Any, array: Any) -> bool:
-    """Whether an array is copied with others: it lies on the same GPU, one element behind the other."""
+def _are_alike(into: Any, array: Any) -> bool:
+    """Whether the bytes of one array are those of the other, on one GPU."""
     return (
-        not isinstance(array, np.ndarray)
-        and _types((into, array)) in TOGETHER
-        and array.size <= MOST
+        array.dtype == into.dtype
+        and array.shape == into.shape
         and bool(array.flags.c_contiguous)
-        and array.device == into.device
+        and bool(into.flags.c_contiguous)
+        and array.data.device_id == into.data.device_id
     )
 
 
@@ -132,5 +150,7 @@ def put(into: Any, array: Any) -> None:
     """Copy an array of the host or of this device to where a graph reads it."""
     if isinstance(array, np.ndarray):
         into.set(np.ascontiguousarray(array, into.dtype))
+    elif _are_alike(into, array):  # of all ways to copy, the one that takes the host the least time
+        into.data.copy_from_device_async(array.data, array.nbytes)
     else:
         into[...] = array

@@ -56,7 +56,7 @@ class CupyDevice:
 
     def holds(self, array: Any) -> bool:
         """Whether an array is on this GPU."""
-        return isinstance(array, self.xp.ndarray) and int(array.device.id) == self.device_id
+        return isinstance(array, self.xp.ndarray) and array.data.device_id == self.device_id
 
     def active(self) -> Any:
         """Within the block, this GPU is the one that the calling thread uses."""
