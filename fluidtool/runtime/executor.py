@@ -19,6 +19,7 @@ from fluidtool.runtime.block import BoundBlock
 from fluidtool.runtime.checks import Checks
 from fluidtool.runtime.engines.numpy import NUMPY
 from fluidtool.runtime.engines.registry import device_for, engine_for
+from fluidtool.runtime.ownership import is_alone
 from fluidtool.runtime.plan import Plan
 from fluidtool.runtime.policy import Policy
 from fluidtool.runtime.remote import Servers
@@ -377,10 +378,12 @@ class Executor:
                 return LoDTensor()  # an operator did not compute this output, as in Paddle: it has no memory
             raise _not_fetched(program, name)
         if isinstance(value, LoDTensor):
-            copy = LoDTensor(None if value.array is None else value.array.copy(), value.lod())
             if value.array is None:
-                copy.set_dims(value.shape())
-            return copy
+                empty = LoDTensor(None, value.lod())
+                empty.set_dims(value.shape())
+                return empty
+            is_free = scope.find_local_var(name) is holder and is_alone(value)  # it would go with the scope of the run
+            return LoDTensor(value.array if is_free else value.array.copy(), value.lod())
         return value
 
 

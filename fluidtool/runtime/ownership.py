@@ -40,6 +40,15 @@ def is_shared(tensor: LoDTensor) -> bool:
     return not (flags.owndata and flags.writeable)
 
 
+def is_alone(tensor: LoDTensor) -> bool:
+    """Whether nothing else refers to the tensor's array, of any library, which is as a copy would be: row-major, writable, and
+    in memory of its own.
+    """
+    if references(tensor, "array") > ONE or tensor.array.base is not None or not tensor.array.flags.c_contiguous:
+        return False
+    return type(tensor.array) is not np.ndarray or bool(tensor.array.flags.writeable)
+
+
 def holds_alone(holder: ScopeVariable | None) -> bool:
     """Whether only the variable refers to its array: float32, row-major, not a view, no other reference or view.
 

@@ -16,6 +16,7 @@ from fluidtool.ir import Program
 from fluidtool.proto.enums import VarType
 from fluidtool.runtime import Executor, Scope
 from fluidtool.runtime.block import BoundBlock
+from fluidtool.runtime.scope import ScopeVariable
 from fluidtool.tensor import LoDTensor
 
 Array = np.ndarray[Any, Any]
@@ -90,6 +91,40 @@ def test_results_are_not_those_of_the_run_before() -> None:
     (first,) = small.run(x=-X)
     small.run(x=X)
     np.testing.assert_array_equal(first.numpy(), [[10, 12]])
+
+
+def test_a_block_is_bound_once_though_a_parameter_was_missing() -> None:
+    small = Small()
+    small.program.global_block().create_var(name="other", shape=[2], dtype=VarType.FP32, persistable=True)
+    small.out()
+    first = small.resting()
+    small.out()
+    assert first is not None and small.resting() is first
+
+
+def test_a_value_that_goes_with_the_run_is_fetched_without_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    small, made = Small(), []
+    put = ScopeVariable.set_tensor
+
+    def noting(self: ScopeVariable, array: Any, offsets: Any) -> None:
+        made.append((self.name, array.ctypes.data))
+        put(self, array, offsets)
+
+    monkeypatch.setattr(ScopeVariable, "set_tensor", noting)
+    (out,) = small.run()
+    assert ("out", out.array.ctypes.data) in made
+    kept = out.numpy().copy()
+    small.out(x=-X)
+    np.testing.assert_array_equal(out.numpy(), kept)
+
+
+def test_values_that_others_have_too_are_fetched_as_copies() -> None:
+    small = Small()
+    first, again = small.run("out", "out")
+    (weight,) = small.run("weight")
+    (fed,) = small.run("x")
+    given = [(first.array, again.array), (weight.array, WEIGHT), (fed.array, X)]
+    assert not any(np.shares_memory(*pair) for pair in given)
 
 
 def test_other_fetches_are_bound_by_themselves() -> None:
