@@ -64,7 +64,8 @@ class BlockPlan:
 
     `hidden_names` occur only within a region: they get no value unless its steps run one by one. `sole`:
     the only region, which computes every fetch. `plain`: no step leaves scopes of other blocks, or does anything but compute its
-    outputs, so that nothing refers to its variables after a run.
+    outputs, so that nothing refers to its variables after a run. `states`: persistable names that only regions of training use,
+    which see to it where their arrays are.
     """
 
     index: int
@@ -76,6 +77,7 @@ class BlockPlan:
     sole: Region | None = None
     plain: bool = False
     inner: InnerSteps | None = None
+    states: frozenset[str] = frozenset()
 
     def part(self, only: Collection[Operator] | None, without: Collection[str]) -> Sequence[Any]:
         """The steps of `only` some operators, as of `BoundBlock`; grouped where the block is that of a loop that is trained."""
@@ -149,7 +151,24 @@ def compile_block(
     seen = tuple(name for name in local if name not in hidden)
     sole = sole_region(work, fetched, set(persistable))
     plain = not any(step.info.side_effects for step in steps) and not any(map(keeps_scopes, work))
-    return BlockPlan(block.idx, tuple(steps), tuple(work), seen, persistable, hidden, sole, plain, inner)
+    states = states_alone(block, work)
+    return BlockPlan(block.idx, tuple(steps), tuple(work), seen, persistable, hidden, sole, plain, inner, states)
+
+
+def states_alone(block: Block, work: Sequence[Step | Region | Chain | TrainingRegion]) -> frozenset[str]:
+    """The states of training regions that no other part of a block mentions."""
+    regions = [part for part in work if isinstance(part, TrainingRegion)]
+    others = [step for part in work if not isinstance(part, TrainingRegion) for step in steps_of(part)]
+    found = frozenset(name for region in regions for name in region.states)
+    return found.difference(
+        *(set(region.reads).difference(region.states) for region in regions),
+        *(names_used(block.program, step.op) for step in others),
+    )
+
+
+def steps_of(part: Step | Region | Chain | TrainingRegion) -> Sequence[Step]:
+    """The steps of a part."""
+    return (part,) if isinstance(part, Step) else part.steps
 
 
 def persistable_around(block: Block) -> tuple[str, ...]:
@@ -188,15 +207,14 @@ def around_loops(
 
 
 def _names_of(block: Block, part: Step | TrainingRegion) -> set[str]:
-    steps = (part,) if isinstance(part, Step) else part.steps
-    return {name for step in steps for name in names_used(block.program, step.op)}
+    return {name for step in steps_of(part) for name in names_used(block.program, step.op)}
 
 
 def keeps_scopes(part: Step | Region | Chain | TrainingRegion) -> bool:
     """Whether a part may run other blocks whose scopes stay; those of loops in a training region go with the run."""
     if isinstance(part, TrainingRegion):
         return False
-    return any(step.op.sub_blocks() for step in (part.steps if isinstance(part, Region | Chain) else (part,)))
+    return any(step.op.sub_blocks() for step in steps_of(part))
 
 
 def sole_region(
@@ -214,13 +232,15 @@ def hidden_within(work: Sequence[Step | Region | Chain | TrainingRegion]) -> fro
     """Names that operators of regions write and that nothing outside their region mentions."""
     inner: set[str] = set()
     for part in work:
-        if isinstance(part, Region):
+        if isinstance(part, Region | TrainingRegion):
             inner.update(name for step in part.steps for name in step.op.output_arg_names)
     if not inner:
         return frozenset()
     for part in work:
         if isinstance(part, Region):
             inner.difference_update(part.inputs, part.constants, part.outputs)
+        elif isinstance(part, TrainingRegion):
+            inner.difference_update(part.reads, part.states, part.outputs)
         elif isinstance(part, Step):
             inner.difference_update(part.op.input_arg_names, part.op.output_arg_names)
     return frozenset(inner)
@@ -233,7 +253,7 @@ class BoundBlock:
     computed from is not deleted.
     """
 
-    __slots__ = ("bindings", "fed", "holders", "index", "runtime", "scope", "steps")
+    __slots__ = ("bindings", "fed", "holders", "index", "others", "runtime", "scope", "steps")
 
     def __init__(
         self,
@@ -248,6 +268,7 @@ class BoundBlock:
         self.fed = set(scope.local_var_names())
         self.bindings = bindings = bindings_of(plan.persistable_names, scope) if found is None else found
         self.holders = holders = bindings.holders.copy()
+        self.others = [holder for name, holder in holders.items() if name not in plan.states]
         for name in plan.local_names:
             holders[name] = scope.var(name)
 
@@ -309,7 +330,8 @@ class BoundBlock:
 
     def forget_values(self) -> bool:
         """Empty the variables of the scope; False if it has one that this block has not looked up."""
-        return all(self.holders.get(variable.name) is variable for variable in self.scope.emptied())
+        mine = self.holders.get
+        return all([mine(variable.name) is variable for variable in self.scope.emptied()])
 
     def run(self) -> None:
         """Run every step in order; errors name the operator, its place and its inputs."""

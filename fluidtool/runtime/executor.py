@@ -224,8 +224,6 @@ class Executor:
                 if values is not None:
                     _raise_failed(scope)
                     return values
-            if elsewhere:
-                move_here(plan.bindings(scope).holders.values(), self.device)
             with self.device.active():
                 return self._run_steps(program, plan, feed, fetch, scope, observer, optional, generator, communicators)
         except RuntimeError as error:
@@ -275,6 +273,8 @@ class Executor:
                 local.var(name).value = value
             if block is None:
                 block = BoundBlock(plan.block(0), local, Runtime(plan), plan.bindings(scope))
+            if may_be_elsewhere():
+                move_here(block.others if observer is None else block.bindings.holders.values(), self.device)
             ids = {} if self.device is NUMPY else ids_of_host(feed, fed)
             block.runtime.begin(self, scope, own, observer, communicators, ids)
             try:

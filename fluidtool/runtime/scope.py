@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -205,11 +205,12 @@ class Scope:
         kid.parent = self
         self.kids.append(kid)
 
-    def emptied(self) -> Iterator[ScopeVariable]:
-        """The variables of this scope itself; each loses its value once it is yielded."""
-        for variable in self._vars.values():
+    def emptied(self) -> Iterable[ScopeVariable]:
+        """The variables of this scope itself, which lose their values."""
+        found = self._vars.values()
+        for variable in found:
             variable.value = variable.pending_lod = None
-            yield variable
+        return found
 
     def drop_kids(self) -> None:
         """Drop all child scopes."""

@@ -27,8 +27,9 @@ from fluidtool.runtime.graph.ir import UnsupportedError
 from fluidtool.runtime.phases import role
 from fluidtool.runtime.specialization import MOST_KEPT
 from fluidtool.runtime.step import Step
+from fluidtool.runtime.transfer import move_here
 from fluidtool.tensor import LoDTensor, SelectedRows
-from fluidtool.tensor.references import ONE, references
+from fluidtool.tensor.references import ONE, are_alone, references
 
 MOVING = 3  # launches of a region in a loop: what goes in, its graph, what comes out
 SHORTEST = 2  # operators that are worth a region
@@ -375,12 +376,15 @@ class BoundTrainingRegion:
     """A region whose names have been looked up, with what was compiled by the shapes of its inputs."""
 
     __slots__ = (
+        "_all",
         "_at_work",
         "_bind",
         "_bound",
         "_changed",
+        "_changing",
         "_memo",
         "_reads_lods",
+        "_updates",
         "outputs",
         "reads",
         "region",
@@ -402,9 +406,11 @@ class BoundTrainingRegion:
         self._at_work: Any = None
         self._bound: tuple[Sequence[Any], list[Any]] | None = None
         self._memo = Memo()
-        self._reads_lods = region.reads_lods
+        self._reads_lods, self._updates = region.reads_lods, region.updates
         self._changed = region.changes()
         self.states = {name: lookup(name) for name in region.states}
+        self._all = [holder for holder in self.states.values() if holder is not None]  # those taken for inputs, too
+        self._changing = [holder for name in self._changed if (holder := self.states[name]) is not None]
         self.reads = {name: lookup(name) for name in region.reads if name not in self.states}
         self.outputs = {name: lookup(name) for name in region.outputs}
 
@@ -426,6 +432,7 @@ class BoundTrainingRegion:
         if self.region.parts is None and self._run_compiled():
             self._at_work = None
             return
+        self._move_states()
         self._run_one_by_one()
 
     def _run_one_by_one(self) -> None:
@@ -444,13 +451,10 @@ class BoundTrainingRegion:
         rows = next((name for name in absent if holds_rows(self.reads[name])), None)
         if rows is not None:
             self.region.part_at_rows(rows)
-        if absent or not self._own_states():
-            return False
-        given |= {name: holder.value.array for name, holder in self.states.items()}
-        compiled = self._compiled(given)
+        compiled = None if absent else self._compiled_again(given) or self._compiled_now(given)
         if compiled is None:
             return False
-        if self.region.updates:
+        if self._updates:
             self.runtime.checks.settle()
         try:
             on_host = {name: host for name, (array, host) in self.runtime.fed_ids.items() if given.get(name) is array}
@@ -496,9 +500,8 @@ class BoundTrainingRegion:
 
     def _show_changes(self, compiled: CompiledStep) -> None:
         """Give arrays that somebody watches a new identity, as an operator would that replaces them."""
-        for name in self._changed:
-            holder = self.states.get(name)
-            if holder is not None and getweakrefcount(holder.value.array):
+        for holder in self._changing:
+            if getweakrefcount(holder.value.array):
                 holder.set_tensor(compiled.renewed(holder.value.array), holder.value.offsets)
 
     def _lod(self, compiled: CompiledStep, name: str) -> list[list[int]]:
@@ -537,12 +540,60 @@ class BoundTrainingRegion:
             seen.popitem(last=False)
         return False
 
+    def _move_states(self) -> None:
+        """Put all states on the device of the run; those of a loop's block are there already."""
+        if not self.region.inner:
+            move_here(self._all, self.runtime.device)
+
+    def _signature(self, reads: Mapping[str, Any], lods: Mapping[str, Lod] | None) -> tuple[Any, ...]:
+        """What compiling reads of the inputs that are no states."""
+        names = tuple(reads) if self.region.optional else None
+        return _shapes(reads.values()), None if lods is None else tuple(lods.values()), names
+
+    def _lods(self) -> dict[str, Lod] | None:
+        """The LoDs of the inputs, where operators read them."""
+        return {name: lod_of(holder) for name, holder in self.reads.items()} if self._reads_lods else None
+
+    def _compiled_again(self, given: dict[str, Any]) -> CompiledStep | None:
+        """What ran last, if it fits again; `given` then has the states, too. This is all that a run in a series looks at.
+
+        What is compiled keeps the memory of the states that it changes or reads where they are, so an array at one of their places
+        that is no view is still the same.
+        """
+        if not self._memo.compiled:
+            return None
+        key = next(reversed(self._memo.compiled))
+        places, compiled = self._memo.compiled[key]
+        try:
+            if not are_alone([holder.value for holder in self._changing]):
+                return None
+            arrays = [holder.value.array for holder in self.states.values()]
+            there = tuple([array.data.ptr for array in arrays])
+            if there != places or any([array.base is not None for array in arrays]):
+                return None
+        except AttributeError:  # a value that is no array of a GPU
+            return None
+        copies_states = not self.states.keys().isdisjoint(compiled.names)  # of which it does not keep the memory
+        if (copies_states and key[-1] != _shapes(arrays)) or key[:-1] != self._signature(given, self._lods()):
+            return None
+        self._memo.moves = 0
+        given |= zip(self.states, arrays, strict=True)
+        return compiled
+
+    def _compiled_now(self, given: dict[str, Any]) -> CompiledStep | None:
+        """What was compiled for what is given, or is compiled now; `given` then has the states, too."""
+        self._move_states()
+        if not self._own_states():
+            return None
+        given |= {name: holder.value.array for name, holder in self.states.items()}
+        return self._compiled(given)
+
     def _compiled(self, given: dict[str, Any]) -> CompiledStep | None:
         """What was compiled for these inputs and these places of the states."""
-        lods = {name: lod_of(holder) for name, holder in self.reads.items()} if self._reads_lods else None
-        shapes = tuple(each if type(each) is tuple else (each.shape, each.dtype.char) for each in given.values())
-        there = frozenset(given) if self.region.optional else None
-        key = (shapes, None if lods is None else tuple(lods.values()), there)
+        lods = self._lods()
+        arrays = [given[name] for name in self.states]
+        reads = {name: value for name, value in given.items() if name not in self.states}
+        key = (*self._signature(reads, lods), _shapes(arrays))
         places = tuple(given[name].data.ptr for name in self.states)
         memo = self._memo
         found = memo.compiled.get(key)
@@ -581,6 +632,11 @@ class BoundTrainingRegion:
                 raise
         self._memo.compiled.clear()
         return self.region.compile(given, tuple(self.states), lods, self._ring)
+
+
+def _shapes(values: Iterable[Any]) -> tuple[Any, ...]:
+    """The shapes and data types of arrays, among which may be shapes without an array."""
+    return tuple([each if type(each) is tuple else (each.shape, each.dtype.char) for each in values])
 
 
 def holds_rows(holder: Any) -> bool:

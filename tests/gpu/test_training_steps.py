@@ -256,7 +256,40 @@ def test_a_step_that_was_captured_is_one_launch_beside_its_copies() -> None:
         job.step(batch())
     with EVENTS.counted() as counts:
         job.step(batch())
-    assert counts["launches"] <= 7  # two inputs, two checks of labels, the graph, the loss twice
+    assert counts["launches"] <= 6  # two inputs, two checks of labels, the graph, the loss
+
+
+def test_a_step_after_one_alike_asks_only_whether_its_states_are_where_they_were(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    want, job = (Job(perceptron, OPTIMIZERS["adam"], place) for place in (fluid.CPUPlace(), None))
+    for seed in range(2):
+        want.step(batch(seed=seed))
+        job.step(batch(seed=seed))
+    monkeypatch.setattr(BoundTrainingRegion, "_own_states", None)
+    want.step(batch(seed=2))
+    job.step(batch(seed=2))
+    same(want, job)
+
+
+@pytest.mark.parametrize("change", ["another array", "a view", "from the host", "held", "another size"])
+def test_a_step_after_one_that_differs_looks_at_everything(change: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import cupy
+
+    job = Job(perceptron, OPTIMIZERS["sgd"])
+    for _ in range(2):
+        job.step(batch())
+    looked: list[str] = []
+    look = BoundTrainingRegion._own_states
+    monkeypatch.setattr(BoundTrainingRegion, "_own_states", lambda self: looked.append(change) or look(self))
+    tensor = job.scope.find_var("fc_0.w_0").get_tensor()
+    array = tensor.array
+    changed = {"another array": array.copy(), "a view": array[:], "from the host": cupy.asnumpy(array)}
+    tensor.array = changed.get(change, array)
+    if change != "held":
+        del array
+    job.step(batch(rows=4 if change == "another size" else 8))
+    assert looked == [change]
 
 
 def test_parameters_change_where_they_are() -> None:

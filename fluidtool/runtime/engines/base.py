@@ -86,6 +86,10 @@ class CompiledStep(Protocol):
         """For each output that has a LoD, the input whose LoD it is, or the LoD itself."""
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """The inputs that are copied to where it reads them, states among them that it cannot read where they are."""
+
+    @property
     def shapes(self) -> Mapping[str, Shape]:
         """Outputs that are no more than a shape."""
 

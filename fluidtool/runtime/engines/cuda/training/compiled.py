@@ -46,7 +46,7 @@ class CudaStep:
     names: tuple[str, ...]  # of the inputs
     inputs: Inputs
     outputs: Mapping[str, Any]
-    types: Mapping[str, Any]  # of outputs that have another one outside
+    types: tuple[Any, ...]  # of the outputs outside
     mover: Mover
     lods: Mapping[str, str | Lod]
     shapes: Mapping[str, Shape]
@@ -57,6 +57,7 @@ class CudaStep:
     bounds: tuple[Bound, ...]  # of ids, also of computed ones, for which the host waits
     checks: Work | None  # of those on the GPU
     flags: Any  # which of them are not
+    rings: tuple[Any, ...]  # whose sums a step waits for
     mark: Any = (
         None  # whether an id of a step of a loop is out of range, for which nobody waits; None if it looks up none
     )
@@ -77,12 +78,11 @@ class CudaStep:
             if self.draws:
                 self.drawn.set(np.array([beginning(generator(each.seed), each) for each in self.draws], np.int64))
             self.work.run()
-            for ring in dict.fromkeys(call.ring for call in self.calls if isinstance(call, Reduction)):
+            for ring in self.rings:
                 ring.finish("the sums of a training step")
-            types = [self.types.get(name, array.dtype) for name, array in self.outputs.items()]
             if self.mark is None:
-                return dict(zip(self.outputs, self.mover.copies([*self.outputs.values()], types), strict=True)), None
-            found = self.mover.copies([*self.outputs.values(), self.mark], [*types, self.mark.dtype])
+                return dict(zip(self.outputs, self.mover.copies(self.outputs.values(), self.types), strict=True)), None
+            found = self.mover.copies([*self.outputs.values(), self.mark], [*self.types, self.mark.dtype])
             return dict(zip(self.outputs, found[:-1], strict=True)), found[-1]
 
     def renewed(self, array: Any) -> Any:
@@ -211,10 +211,12 @@ class StepCompiler:
             work = work_of(lowered.calls, lowered.results, arrays, arena, offsets, device, self.opened)
             bounds, checks, flags, kept = self._checks(look_before(built, lowered), arrays, constants)
         copied = {value.name: array for value, array in inputs.items() if value not in rows}
+        types = tuple(built.types.get(name, array.dtype) for name, array in results.items())
+        rings = tuple(dict.fromkeys(call.ring for call in lowered.calls if isinstance(call, Reduction)))
         return CudaStep(
             device, lowered.calls, work, tuple(copied), Inputs(self.opened.mover, list(copied.values())), results,
-            built.types, self.opened.mover, built.lods, built.shapes, built.draws, drawn,
-            (arena, *fixed.values(), *owned.values(), *kept), needed, bounds, checks, flags, mark,
+            types, self.opened.mover, built.lods, built.shapes, built.draws, drawn,
+            (arena, *fixed.values(), *owned.values(), *kept), needed, bounds, checks, flags, rings, mark,
         )  # fmt: skip
 
     def _checks(
