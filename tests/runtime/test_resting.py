@@ -30,7 +30,7 @@ class Small:
     def __init__(self) -> None:
         self.program, self.scope, self.executor = Program(), Scope(), Executor(engine="numpy")
         block = self.program.global_block()
-        for name in ("x", "product", "positive", "scaled", "out"):
+        for name in ("x", "product", "positive", "scaled", "out", "free"):
             block.create_var(name=name, shape=[-1, 2], dtype=VarType.FP32, lod_level=1)
         block.create_var(name="weight", shape=[2, 2], dtype=VarType.FP32, persistable=True)
         block.append_op(type="mul", inputs={"X": ["x"], "Y": ["weight"]}, outputs={"Out": ["product"]})
@@ -39,6 +39,7 @@ class Small:
             type="scale", inputs={"X": ["positive"]}, outputs={"Out": ["scaled"]}, attrs={"scale": 2.0}
         )
         block.append_op(type="elementwise_add", inputs={"X": ["scaled"], "Y": ["free"]}, outputs={"Out": ["out"]})
+        block.remove_var("free")
         self.put("weight", WEIGHT)
         self.put("free", np.zeros((1, 2), np.float32))
 
