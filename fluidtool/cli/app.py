@@ -16,7 +16,7 @@ from typer.main import get_command
 from fluidtool.cli.commands import COMMANDS
 from fluidtool.cli.failures import report
 from fluidtool.cli.help import help_page
-from fluidtool.cli.opening import require_one_stdin
+from fluidtool.cli.opening import require_no_empty, require_one_stdin
 from fluidtool.errors import EXIT_OK, UsageError
 
 SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -37,6 +37,7 @@ class Command(TyperCommand):
             ctx.allow_interspersed_args = False
             return self._parsed(ctx, args)
         words = spread(args, self._options_with_value())
+        require_no_empty(words)
         try:
             ctx.meta[ORDER] = self._order(ctx, words)
             return self._parsed(ctx, words)

@@ -56,6 +56,12 @@ def require_one_stdin(values: Iterable[Any]) -> None:
         )
 
 
+def require_no_empty(words: Iterable[str]) -> None:
+    """Raise UsageError if an argument of a command is empty: as a path it would be the current folder."""
+    if "" in words:
+        raise UsageError("an argument is empty", hint="a variable of the shell that is not set is empty")
+
+
 def open_model(
     path: str,
     model_file: str | None = None,

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from fluidtool.errors import Hint, Location, ModelNotFoundError, ParameterFileError, UnreadableError
+from fluidtool.errors import Hint, Location, ModelNotFoundError, ParameterFileError, UnreadableError, UsageError
 from fluidtool.io import pickles
 from fluidtool.io.arrays import parse_values
 from fluidtool.io.atomic import finish
@@ -98,6 +98,8 @@ def _open_program(source: Any, model_filename: str | None) -> tuple[Program, str
     if isinstance(source, (bytes, bytearray, memoryview)) or hasattr(source, "read"):
         buffer, name = as_buffer(source)
         return _decoded(buffer, name), name, None, None
+    if not os.fspath(source):
+        raise UsageError("the path of the model is empty")
     path = Path(os.fspath(source))
     finish(path if path.is_dir() else path.parent)
     if path.is_dir():

@@ -39,6 +39,8 @@ SHAPE = Argument("the shape", "shapes", "--shape")
 def read_feed(model: Model, spec: str, by: Argument = FEED) -> dict[str, LoDTensor]:
     """'x.npy', 'NAME=x.npy', 'all.npz', '-', 'NAME=-' -> values by input; `by` is what gave them."""
     name, file = split_spec(spec)
+    if not file:
+        raise FeedError(f"no file is given for input {name}" if name else "the name of a file is empty")
     values = _read_stdin() if file == "-" else read_values(Path(file))
     if name:
         return {_known(model, name): _single(values, name, file)}

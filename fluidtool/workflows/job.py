@@ -82,7 +82,7 @@ def make_job(
     raises.
     """
     job = _completed(request, role_from_environment(environment))
-    programs = _open(main), _open(startup)
+    programs = _programs(main, startup)
     make = _with_servers if job.mode == SERVERS else _without_servers
     made = tuple(make(programs, job))
     with_servers = job.mode == SERVERS
@@ -128,7 +128,7 @@ def plan_job(
 ) -> DistributePlan:
     """What would live on which parameter server; nothing is written. Raises UsageError in a mode without servers."""
     job = _completed(request, role_from_environment(environment))
-    programs = _open(main), _open(startup)
+    programs = _programs(main, startup)
     if job.mode != SERVERS:
         raise UsageError(f"a plan shows how shards are placed on parameter servers; {job.mode} mode has none")
     return make_plan(*programs, _settings(job))
@@ -194,6 +194,20 @@ def _settings(job: _Job) -> Settings:
         min_block_size=job.request.min_block_size,
         dispatcher=rules[name],
     )
+
+
+def _programs(main: Path, startup: Path) -> tuple[Program, Program]:
+    """Both programs; raises UsageError for a startup program that makes none of the parameters that are trained."""
+    programs = _open(main), _open(startup)
+    operators = [[op for block in program.blocks for op in block.ops] for program in programs]
+    trained = {name for op in operators[0] for name in op.input("Param")}
+    made = {name for op in operators[1] for name in op.output_arg_names}
+    if trained and trained.isdisjoint(made):
+        raise UsageError(
+            f"{startup} initializes none of the parameters that {main} trains, such as {min(trained)}",
+            hint="give the startup program that belongs to it",
+        )
+    return programs
 
 
 def _open(path: Path) -> Program:

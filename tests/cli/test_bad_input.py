@@ -271,6 +271,23 @@ def test_empty_standard_input(model: Path) -> None:
     assert "standard input is empty" in refuse(UNREADABLE, "run", model, "--feed", "-", input=b"")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", ""], "an argument is empty"),
+        (["inspect", "--ops", ""], "an argument is empty"),
+        (["run", "MODEL", "--feed", ""], "an argument is empty"),
+        (["run", "MODEL", "--feed", "x="], "no file is given for input x"),
+    ],
+    ids=str,
+)
+def test_an_empty_path_is_not_the_current_folder(
+    model: Path, arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(model)
+    assert message in refuse(USAGE, *(str(model) if each == "MODEL" else each for each in arguments))
+
+
 def test_an_archive_without_the_array(model: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "two.npz", a=BIAS, b=BIAS)
     message = refuse(USAGE, "run", model, "--feed", f"x={tmp_path / 'two.npz'}")

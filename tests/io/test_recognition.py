@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import fluidtool
-from fluidtool.errors import ModelNotFoundError, UnreadableError
+from fluidtool.errors import ModelNotFoundError, UnreadableError, UsageError
 from fluidtool.io import checkpoints, pickles
 from fluidtool.io.arrays import archive_bytes, npy_bytes
 from fluidtool.io.layout import open_model
@@ -136,3 +136,9 @@ def test_one_checkpoint_can_be_named(below: str, saved: Path) -> None:
     found = open_model(DIGITS / "__model__", params=saved / below)
     own = fluidtool.load(DIGITS).files.parameters
     assert all(np.array_equal(found.parameters[name].numpy(), own[name].numpy()) for name in own)
+
+
+def test_an_empty_path_is_not_the_current_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(DIGITS)
+    with pytest.raises(UsageError, match="the path of the model is empty"):
+        fluidtool.load("")

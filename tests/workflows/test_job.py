@@ -13,6 +13,7 @@ from fluidtool.errors import OutputExistsError, UsageError
 from fluidtool.workflows.job import plan_job
 
 A, B = "127.0.0.1:6170", "127.0.0.1:6171"
+DIGITS = Path(__file__).resolve().parents[2] / "samples" / "digits"
 
 
 @pytest.fixture
@@ -66,6 +67,16 @@ def test_what_cannot_work_writes_nothing(
 ) -> None:
     with pytest.raises(UsageError, match=message):
         make(programs, tmp_path / "job", **asked)
+    assert not (tmp_path / "job").exists()
+
+
+def test_a_startup_program_of_another_program_is_refused(programs: tuple[Path, Path], tmp_path: Path) -> None:
+    main, _ = programs
+    request = fluidtool.JobRequest(pservers=A, trainers="2")
+    with pytest.raises(UsageError, match="initializes none of the parameters"):
+        fluidtool.make_job(main, DIGITS, tmp_path / "job", request, environment={})
+    with pytest.raises(UsageError, match="initializes none of the parameters"):
+        plan_job(main, DIGITS, request, environment={})
     assert not (tmp_path / "job").exists()
 
 
