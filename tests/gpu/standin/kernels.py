@@ -45,6 +45,10 @@ WAITS = ("__syncthreads", "__shfl_xor_sync")  # calls in which a thread waits fo
 ONE_AT_A_TIME = threading.Lock()
 STACKS = mmap.mmap(-1, MOST_THREADS << 15)  # of the threads of a block
 COMPILER = shutil.which("c++")
+OPTIONS = [
+    "-std=c++17", "-O1", "-ffp-contract=off", "-fsanitize=bounds", "-fPIC", "-shared", "-w", "-xc++", "-",
+    "-nostdinc++",  # C's headers alone: C++'s are most of what there is to compile
+]  # fmt: skip
 NO_COMPILER = "a C++ compiler (c++) runs kernels of CUDA on the stand-in, and there is none"
 
 
@@ -203,24 +207,13 @@ def library(code: str) -> ctypes.CDLL:
             f"{{ {noted} ft_range_count = {len(ranges)}; ft_run(sizes, body_{name}, given, {waits}); }}\n"
         )
     source = f'#include "{HEADER}"\n{_within(found)}\n{"".join(starts)}'
-    digest = hashlib.sha256((HEADER.read_text() + source).encode()).hexdigest()[:24]
+    digest = hashlib.sha256("\n".join([*OPTIONS, HEADER.read_text(), source]).encode()).hexdigest()[:24]
     folder = Path(tempfile.gettempdir()) / f"fluidtool-standin-{digest}"
     target = folder / "kernels.so"
     if not target.exists():
         folder.mkdir(exist_ok=True)
         made = folder / f"{np.random.default_rng().integers(1 << 60)}.so"
-        options = [
-            "-std=c++17",
-            "-O1",
-            "-ffp-contract=off",
-            "-fsanitize=bounds",
-            "-fPIC",
-            "-shared",
-            "-w",
-            "-xc++",
-            "-",
-        ]
-        command = [require_compiler(), *options, "-o", str(made)]
+        command = [require_compiler(), *OPTIONS, "-o", str(made)]
         done = subprocess.run(command, input=source, text=True, capture_output=True, check=False)
         if done.returncode:
             raise RuntimeError(f"the source of kernels does not compile: {done.stderr[:2000]}")
