@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import fluidtool.fluid as fluid
-from fluidtool.errors import ArgumentTypeError, UsageError
+from fluidtool.errors import ArgumentTypeError, AssertedError, UsageError
 from fluidtool.ir import Program
 
 layers = fluid.layers
@@ -66,7 +66,7 @@ def test_data_types_are_checked(layer: str) -> None:
 
 
 REFUSED: list[tuple[Callable[[], Any], type[Exception], str]] = [
-    (lambda: layers.center_loss(rows(), words(), 3, 1, None), ArgumentTypeError, "'alpha' of center_loss"),
+    (lambda: layers.center_loss(rows(), words(), 3, 1, None), AssertedError, "'alpha' of center_loss"),
     (lambda: layers.label_smooth(rows(), epsilon=1.5), UsageError, "epsilon must be between 0 and 1"),
     (lambda: layers.nce(rows(), words(), 5, sampler="best"), UsageError, "Unsupported sampler type"),
     (lambda: layers.nce(rows(), words(), 5, sampler="custom_dist"), UsageError, "custom_dist with 5 probabilities"),

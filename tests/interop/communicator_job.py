@@ -14,9 +14,9 @@ from paddle.fluid.transpiler.geo_sgd_transpiler import GeoSgdTranspiler
 
 MODES = {"async": DistributedMode.ASYNC, "half_async": DistributedMode.HALF_ASYNC, "geo": DistributedMode.GEO}
 PUSH_EVERY = 5
-# So little that late gradients do no harm. With 0.05 the job ends in NaN, with servers of either kind, once parameters are six
-# updates old: nothing limits their age where trainers do not wait, and on a busy machine it grows.
-RATE = 0.01
+# Where trainers do not wait, nothing limits the age of parameters, and on a busy machine it grows: with 0.05 the asynchronous
+# job ends in NaN, with servers of either kind, once they are six updates old.
+RATES = {"async": 0.01, "half_async": 0.05, "geo": 0.05}
 SETTINGS = {  # the defaults of Paddle's fleet, for one thread; Paddle's own Communicator has none
     "communicator_max_merge_var_num": "1",
     "communicator_send_queue_size": "1",
@@ -28,7 +28,7 @@ SETTINGS = {  # the defaults of Paddle's fleet, for one thread; Paddle's own Com
 }
 
 
-def network():
+def network(rate):
     """Dense and sparse features, one output."""
     ids = fluid.layers.data("ids", [1], dtype="int64")
     x = fluid.layers.data("x", [16])
@@ -39,7 +39,7 @@ def network():
     features = fluid.layers.concat([x, rows], axis=1)
     out = fluid.layers.fc(features, 1, param_attr=fluid.ParamAttr(name="w", initializer=constant))
     loss = fluid.layers.mean(fluid.layers.square_error_cost(out, y))
-    fluid.optimizer.SGD(RATE).minimize(loss)
+    fluid.optimizer.SGD(rate).minimize(loss)
     return loss
 
 
@@ -64,7 +64,7 @@ def batch(random):
 
 def main():
     role, mode, endpoints, trainers, number, endpoint, steps, enough = sys.argv[1:9]
-    loss = network()
+    loss = network(RATES[mode])
     transpiler = transpiled(mode, endpoints, int(trainers), int(number), endpoint)
     executor = fluid.Executor(fluid.CPUPlace())
     if role == "pserver":

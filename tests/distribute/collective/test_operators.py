@@ -120,6 +120,7 @@ def test_barrier_gives_its_input() -> None:
 
 def test_the_gradient_of_c_allreduce_sum_sums_gradients() -> None:
     block = Program().global_block()
+    block.create_var(name="x", shape=(2,), dtype="float32")
     op = block.append_op(type="c_allreduce_sum", inputs={"X": ["x"]}, outputs={"Out": ["out"]}, attrs={"ring_id": 3})
     (grad,) = make_grad_ops(op)
     assert (grad.type, grad.inputs, grad.outputs) == ("c_allreduce_sum", {"X": ["out@GRAD"]}, {"Out": ["x@GRAD"]})

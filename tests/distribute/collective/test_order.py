@@ -61,6 +61,8 @@ def test_a_program_without_collectives_uses_no_rings() -> None:
 def sums(*between: tuple[str, str], use_calc_stream: bool = False, ring: int = 0) -> Program:
     """c_allreduce_sum of g, operators on other variables, c_sync_comm_stream of ring 0."""
     block = Program().global_block()
+    for name in ("g", "a", "b"):
+        block.create_var(name=name, shape=(2,), dtype="float32")
     attrs = {"use_calc_stream": use_calc_stream, "ring_id": ring}
     block.append_op(type="c_allreduce_sum", inputs={"X": ["g"]}, outputs={"Out": ["g"]}, attrs=attrs)
     for read, written in between:
