@@ -28,9 +28,7 @@ def _explained(function: Callable[P, T], module: str) -> Callable[P, T]:
             raise
         except (TypeError, ValueError, AttributeError, IndexError, ZeroDivisionError) as error:
             traceback = error.__traceback__
-            if (
-                traceback is None or traceback.tb_next is None
-            ):  # not even called: Python names the argument that is missing
+            if traceback is None or traceback.tb_next is None:  # not even called: Python names the missing argument
                 raise
             given = signature(function).bind(*args, **kwargs).arguments
             raise UnusableArgumentError(
