@@ -11,7 +11,7 @@ import fluidtool.fluid as fluid
 from benchmarks import training_networks
 from benchmarks.gpu_training import MANY, on_gpu
 from fluidtool.runtime.engines.cuda import sources
-from fluidtool.runtime.engines.cuda.region import source_of
+from fluidtool.runtime.engines.cuda.region import Libraries, source_of
 from fluidtool.runtime.engines.cuda.sources import PRELUDE
 from fluidtool.runtime.engines.cuda.training.compiled import StepCompiler
 from fluidtool.runtime.engines.cuda.training.lowering import LoweredStep
@@ -37,6 +37,7 @@ def lowered(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> list[LoweredStep]:
         raise Enough
 
     monkeypatch.setattr(StepCompiler, "_bound", kept)
+    monkeypatch.setattr(Libraries, "channels_first", lambda self, step: frozenset())  # nothing is measured
     monkeypatch.setattr(sources, "ENOUGH", THREADS)
     return found
 
