@@ -106,7 +106,8 @@ def test_an_operator_without_rendering_inside_a_loop_is_listed_with_its_block() 
         loop = layers.While(cond)
         with loop.block():
             layers.assign(layers.similarity_focus(layers.fill_constant([1, 1, 1, 1], "float32", 1.0), 1, [0]), out)
-            main.current_block().append_op(type="sampling_id", inputs={"X": [out]}, outputs={"Out": [out]})
+            row = layers.fill_constant([1, 1], "float32", 1.0)
+            main.current_block().append_op(type="sampling_id", inputs={"X": [row]}, outputs={"Out": [out]})
             layers.increment(i)
             layers.less_than(i, limit, cond=cond)
     found = export(main, [], [out.name], {}).blockers
