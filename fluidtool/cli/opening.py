@@ -56,10 +56,12 @@ def require_one_stdin(values: Iterable[Any]) -> None:
         )
 
 
-def require_no_empty(words: Iterable[str]) -> None:
+def require_no_empty(words: Sequence[str]) -> None:
     """Raise UsageError if an argument of a command is empty: as a path it would be the current folder."""
     if "" in words:
-        raise UsageError("an argument is empty", hint="a variable of the shell that is not set is empty")
+        place = words.index("")
+        which = f"the argument after {words[place - 1]}" if place else "the first argument"
+        raise UsageError(f"{which} is empty", hint="a variable of the shell that is not set is empty")
 
 
 def open_model(

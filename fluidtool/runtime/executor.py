@@ -215,12 +215,11 @@ class Executor:
         """
         plan = self.plan(program, fetch, needed_only)
         try:
-            elsewhere = may_be_elsewhere()
             if observer is None:
                 repeat = None
                 if self.device is not NUMPY:  # where runs go on before anybody knows whether ids were in range
                     repeat = partial(self._repeat, program, plan, fetch, scope, optional, generator, communicators)
-                values = run_straight(plan, feed, scope, self.device, not elsewhere, repeat)
+                values = run_straight(plan, feed, scope, self.device, not may_be_elsewhere(), repeat)
                 if values is not None:
                     _raise_failed(scope)
                     return values

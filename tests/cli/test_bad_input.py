@@ -274,9 +274,9 @@ def test_empty_standard_input(model: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["run", ""], "an argument is empty"),
-        (["inspect", "--ops", ""], "an argument is empty"),
-        (["run", "MODEL", "--feed", ""], "an argument is empty"),
+        (["run", ""], "the first argument is empty"),
+        (["inspect", "--ops", ""], "the argument after --ops is empty"),
+        (["run", "MODEL", "--feed", ""], "the argument after --feed is empty"),
         (["run", "MODEL", "--feed", "x="], "no file is given for input x"),
     ],
     ids=str,
