@@ -33,8 +33,9 @@ BIAS = np.array([0.5, -2.0, 0.25], dtype="float32")
 
 def call(*args: Any, input: bytes | None = None, env: Mapping[str, str | None] | None = None) -> Result:
     """Run `fluidtool` with these arguments; what it writes as JSON matches its schema."""
-    words = [str(arg) for arg in args]
+    words, main = [str(arg) for arg in args], sys.modules["__main__"]
     result = CliRunner().invoke(app, words, input=input, env=env)
+    sys.modules["__main__"] = main  # a script stays it until the process ends, and new processes would run it, too
     if requests_json(words):
         check_documents(result.stdout)
     return result
